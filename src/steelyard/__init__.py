@@ -1,0 +1,73 @@
+"""steelyard: federated learning for parties that are unequal and not all to be trusted.
+
+Three doors: `run` a spec or preset, build a `Federation` from your own model and data, or `weigh` and
+`combine` updates in your own loop.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from steelyard.aggregation import Server
+    from steelyard.algorithm import Algorithm
+    from steelyard.data.clients import Client
+    from steelyard.errors import ClientError, InputError, SteelyardError
+    from steelyard.experiment import load_model, run
+    from steelyard.federation import Federation, Result
+    from steelyard.functional import combine, weigh
+    from steelyard.learner import Training
+    from steelyard.record import Recorder, Run
+    from steelyard.types import Combined, Weighed
+
+# Loaded on first use: `import steelyard` and `steelyard --help` do not wait for torch.
+_HOMES = {
+    "Algorithm": "algorithm",
+    "Client": "data.clients",
+    "ClientError": "errors",
+    "Combined": "types",
+    "Federation": "federation",
+    "InputError": "errors",
+    "Recorder": "record",
+    "Result": "federation",
+    "Run": "record",
+    "Server": "aggregation",
+    "SteelyardError": "errors",
+    "Training": "learner",
+    "Weighed": "types",
+    "combine": "functional",
+    "load_model": "experiment",
+    "run": "experiment",
+    "weigh": "functional",
+}
+
+__all__ = [
+    "Algorithm",
+    "Client",
+    "ClientError",
+    "Combined",
+    "Federation",
+    "InputError",
+    "Recorder",
+    "Result",
+    "Run",
+    "Server",
+    "SteelyardError",
+    "Training",
+    "Weighed",
+    "combine",
+    "load_model",
+    "run",
+    "weigh",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"steelyard.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

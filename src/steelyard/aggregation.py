@@ -1,0 +1,184 @@
+"""The server's side of a round, read top to bottom: screen → clip → weigh → combine → step.
+
+The only place where these meet. Nothing in a reply is trusted: what cannot be used is set aside with the
+reason, and the round goes on with the rest or, below a quorum, is skipped whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from steelyard.combining import Combiner
+from steelyard.errors import InputError
+from steelyard.geometry import Geometry
+from steelyard.types import EMPTY, ClientId, Combined, Message, Reply, RoundInfo, Stack, State, Weighed
+from steelyard.weighing import Weigher
+
+
+@dataclass(frozen=True)
+class Server:
+    """How the server treats replies and moves the model."""
+
+    lr: float = 1.0
+    momentum: float = 0.0
+    clip: float | Literal["median"] | None = None
+    """Bound on the norm of an update; "median" is the median norm of the round."""
+    quorum: float = 0.5
+    """The share of invited clients whose replies must be usable, or else the round is skipped."""
+    max_examples: int = 10_000_000
+    """A reply that claims more examples than this is set aside."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise InputError(f"server.lr must be greater than 0, not {self.lr}.")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")
+        if not 0 <= self.quorum <= 1:
+            raise InputError(f"server.quorum is a share from 0 to 1, not {self.quorum}.")
+        if not (self.clip is None or self.clip == "median" or self.clip > 0):
+            raise InputError(f"server.clip must be greater than 0 or 'median', not {self.clip}.")
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """What the server remembers between rounds."""
+
+    message: Message
+    """The shared model, as it goes down to the clients."""
+    weighing: State = field(default_factory=dict)
+    velocity: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregated:
+    """What a round came to."""
+
+    state: ServerState
+    clients: tuple[ClientId, ...]
+    """The clients whose replies were used; the tensors below have one entry for each, in this order."""
+    weights: Tensor
+    norms: Tensor
+    evidence: Mapping[str, Tensor]
+    refused: Mapping[ClientId, str]
+    """Who was set aside, and why."""
+
+    @property
+    def skipped(self) -> bool:
+        return not self.clients
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregator:
+    """A weighing rule, a combining rule and the server's settings."""
+
+    weigher: Weigher
+    combiner: Combiner
+    server: Server
+    num_parameters: int
+    """The first coordinates, which are parameters; those after them are running statistics."""
+
+    def init(self, message: Message) -> ServerState:
+        return ServerState(message, self.weigher.init())
+
+    def aggregate(
+        self, state: ServerState, replies: Sequence[Reply], invited: Sequence[ClientId], round: int
+    ) -> Aggregated:
+        accepted, refused = screen(replies, invited, state.message, self.server.max_examples)
+        if not accepted or len(accepted) < self.server.quorum * len(invited):
+            nobody = torch.zeros(0, dtype=torch.float64)
+            return Aggregated(state, (), nobody, nobody, EMPTY, refused)
+        clients = tuple(reply.client for reply in accepted)
+        counts = torch.tensor([reply.num_examples for reply in accepted], dtype=torch.float64)
+        stack = stack_up(accepted)
+        norms = Geometry(stack.mean[:, : self.num_parameters]).norms
+        stack = clip(stack, norms, self.server.clip)
+        geometry = Geometry(stack.mean[:, : self.num_parameters])
+        weighed = weigh(self.weigher, geometry, RoundInfo(round, clients, counts), state.weighing)
+        combined = self.combiner.combine(stack, weighed.weights)
+        moved = step(state, combined, self.server, self.num_parameters)
+        moved = replace(moved, weighing=weighed.state)
+        return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, refused)
+
+
+def screen(
+    replies: Sequence[Reply], invited: Sequence[ClientId], like: Message, max_examples: int
+) -> tuple[list[Reply], dict[ClientId, str]]:
+    """The usable replies in the order of client ids, and a reason for each client that is set aside."""
+    by_client: dict[ClientId, Reply] = {}
+    refused: dict[ClientId, str] = {}
+    for reply in replies:
+        if reply.client not in invited:
+            refused[reply.client] = "was not invited to this round"
+        elif reply.client in by_client:
+            refused[reply.client] = "sent more than one reply"
+        else:
+            by_client[reply.client] = reply
+            if reason := _fault(reply, like, max_examples):
+                refused[reply.client] = reason
+    for client in invited:
+        if client not in by_client:
+            refused[client] = "sent no reply"
+    return [by_client[client] for client in sorted(by_client) if client not in refused], refused
+
+
+def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
+    """What is wrong with one reply, if anything."""
+    if reply.message.slots != like.slots:
+        return f"sent {sorted(reply.message.slots)} where {sorted(like.slots)} was asked for"
+    for slot in like.slots:
+        given, wanted = getattr(reply.message, slot), getattr(like, slot)
+        if given.shape != wanted.shape:
+            return f"sent a {slot} of shape {tuple(given.shape)}, not {tuple(wanted.shape)}"
+        if given.dtype != wanted.dtype:
+            return f"sent a {slot} of {given.dtype}, not {wanted.dtype}"
+        if not bool(torch.isfinite(given).all()):
+            return f"sent a {slot} that is not finite"
+    if reply.message.variance is not None and bool((reply.message.variance < 0).any()):
+        return "sent a negative variance"
+    count = reply.num_examples
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= max_examples:
+        return f"claims {count!r} examples (1 to {max_examples:,} are believed)"
+    return None
+
+
+def stack_up(replies: Sequence[Reply]) -> Stack:
+    """The messages as rows of one matrix."""
+    variances = [reply.message.variance for reply in replies if reply.message.variance is not None]
+    means = torch.stack([reply.message.mean for reply in replies])
+    return Stack(means, torch.stack(variances) if variances else None)
+
+
+def clip(stack: Stack, norms: Tensor, limit: float | Literal["median"] | None) -> Stack:
+    """Shorten the updates whose norm exceeds the limit; the direction stays."""
+    if limit is None:
+        return stack
+    bound = float(norms.quantile(0.5)) if limit == "median" else float(limit)
+    scale = (bound / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+    return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))
+
+
+def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:
+    """Apply a weighing rule, and do not let a broken rule spoil the model."""
+    weighed = weigher.weigh(geometry, info, state)
+    weights = weighed.weights
+    if weights.shape != (len(geometry),) or not bool(torch.isfinite(weights).all()):
+        raise InputError(
+            f"weighing rule {type(weigher).__name__} returned weights {weights.tolist()} "
+            f"for {len(geometry)} clients in round {info.number}; one finite number each is needed."
+        )
+    return weighed
+
+
+def step(state: ServerState, combined: Combined, server: Server, num_parameters: int) -> ServerState:
+    """Move the model: parameters with the server's learning rate and momentum, running statistics plainly."""
+    change = combined.mean.clone()
+    velocity = change[:num_parameters]
+    if server.momentum:
+        before = torch.zeros_like(velocity) if state.velocity is None else state.velocity
+        velocity = server.momentum * before + velocity
+    change[:num_parameters] = server.lr * velocity
+    message = Message(state.message.mean + change, combined.variance)
+    return replace(state, message=message, velocity=velocity if server.momentum else None)

@@ -1,0 +1,43 @@
+"""A federated algorithm: one answer to each of four questions, and how client and server step."""
+
+from dataclasses import dataclass
+
+from steelyard.aggregation import Server
+from steelyard.combining import Combiner, Mean
+from steelyard.errors import InputError
+from steelyard.learner import Training
+from steelyard.objectives import CrossEntropy, Objective
+from steelyard.sharing import Sharing, WholeModel
+from steelyard.weighing import Samples, Weigher
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The defaults are FedAvg. A combination that has no meaning is refused here, before any training."""
+
+    objective: Objective = CrossEntropy()  # noqa: RUF009 - the defaults are frozen values
+    sharing: Sharing = WholeModel()  # noqa: RUF009
+    weighing: Weigher = Samples()  # noqa: RUF009
+    combining: Combiner = Mean()  # noqa: RUF009
+    training: Training = Training()  # noqa: RUF009
+    server: Server = Server()  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        if missing := self.objective.needs - self.weighing.offers:
+            raise InputError(
+                f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
+                f"rule {_name(self.weighing)} does not offer it; choose another of the two."
+            )
+        if missing := self.combining.needs - self.sharing.slots:
+            raise InputError(
+                f"combining rule {_name(self.combining)} needs the {_list(missing)} of every client, and "
+                f"sharing {_name(self.sharing)} does not send it; choose another of the two."
+            )
+
+
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+def _list(names: frozenset[str]) -> str:
+    return " and ".join(sorted(names))

@@ -1,0 +1,63 @@
+"""Does the model fit the data? Asked when a run is built, not in round 7."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from steelyard.data.clients import Client
+from steelyard.data.examples import AnyExamples, Examples
+from steelyard.errors import InputError
+
+
+def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | None) -> None:
+    """Refuse a model that cannot take the clients' inputs or has too few outputs for their classes."""
+    outputs = _outputs(model, clients[0])
+    sets = [(f"client {client.id!r}", client.train) for client in clients]
+    sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test is not None]
+    if test is not None:
+        sets.append(("the test set", test))
+    seen: set[tuple[int, ...]] = set()
+    for name, data in sets:
+        _check_shape(name, data.input_shape, clients[0])
+        key = (id(data.targets),) if isinstance(data, Examples) else ()
+        if key and key not in seen:  # many clients share one table: look at it once
+            seen.add(key)
+            _check_targets(name, data.targets if isinstance(data, Examples) else data.labels, outputs)
+
+
+def _outputs(model: nn.Module, client: Client) -> int:
+    inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
+    training = model.training
+    try:
+        with torch.inference_mode():
+            outputs = model.eval()(inputs)
+    except Exception as error:
+        shape = tuple(inputs.shape[1:])
+        raise InputError(
+            f"the model cannot take the inputs of client {client.id!r}, of shape {shape}: {error}"
+        ) from error
+    finally:
+        model.train(training)
+    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2:
+        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise InputError(f"the model must return logits of shape (batch, classes), not {found}.")
+    return outputs.shape[1]
+
+
+def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:
+    if shape != first.train.input_shape:
+        raise InputError(
+            f"{name} has inputs of shape {shape}, but client {first.id!r} has {first.train.input_shape}; "
+            "clients that share a whole model need the same inputs."
+        )
+
+
+def _check_targets(name: str, targets: torch.Tensor, outputs: int) -> None:
+    if targets.dtype != torch.int64 or targets.dim() != 1:
+        raise InputError(
+            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed."
+        )
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= outputs:
+        raise InputError(f"{name} has classes {low} to {high}, but the model has only {outputs} outputs.")

@@ -1,0 +1,48 @@
+"""Download one file, with a progress bar on stderr if someone is looking."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+TIMEOUT_SECONDS = 20  # to connect, and between two pieces of the content; not for the whole file
+CHUNK_BYTES = 1 << 16
+
+
+class _Bar:
+    """What pooch asks of a progress bar, shown by rich."""
+
+    def __init__(self, progress: "Progress", title: str) -> None:
+        self.progress, self.task, self.total = progress, progress.add_task(title, total=None), 0
+
+    def update(self, amount: int) -> None:
+        self.progress.update(self.task, total=self.total or None, advance=amount)
+
+    def reset(self) -> None:
+        self.progress.reset(self.task)
+
+    def close(self) -> None:
+        self.progress.stop_task(self.task)
+
+
+def download(url: str, path: Path) -> None:
+    """Save what is at `url` as `path`; failures are OSErrors with a short reason."""
+    import pooch
+    import requests
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = _Bar(progress, path.name)
+        fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK_BYTES, timeout=TIMEOUT_SECONDS)
+        try:
+            fetch(url, str(path), None)
+        except requests.HTTPError as error:
+            status = error.response.status_code if error.response is not None else "unknown"
+            raise OSError(f"HTTP status {status} for {url}") from error
+        except requests.RequestException as error:
+            # Its own text is a paragraph of nested causes; the class says which kind of failure it was.
+            raise OSError(f"no connection ({type(error).__name__})") from error

@@ -1,0 +1,54 @@
+"""What an engine is: where the clients' work runs. Engines know no algorithm."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.data.clients import Client
+from steelyard.data.examples import AnyExamples
+from steelyard.learner import Learner
+from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What stays the same for a whole run, handed to an engine once."""
+
+    model: nn.Module
+    learner: Learner
+    clients: Mapping[ClientId, Client]
+
+
+class Session(Protocol):
+    """An engine at work on one workload."""
+
+    def train(
+        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+    ) -> Iterator[Trained | Failure]:
+        """Train these clients, in any order; yield each as it is done."""
+
+    def predict(self, message: Message, data: AnyExamples) -> Tensor:
+        """Log-probabilities [N, C] of the shared model."""
+
+
+class Engine(ABC):
+    """Where a federation runs."""
+
+    @abstractmethod
+    def open(self, workload: Workload) -> AbstractContextManager[Session]: ...
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums depend in their last bits on the number of threads, so everything that counts runs on one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,24 @@
+"""How evenly a model serves the clients, from the accuracy on each client's own test data."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def fairness(accuracies: Tensor) -> dict[str, float]:
+    """Mean, spread and tail of the clients' accuracies [J]."""
+    values = accuracies.double()
+    return {
+        "client_accuracy": float(values.mean()),
+        "client_accuracy_sd": float(values.std(unbiased=False)),
+        "client_accuracy_worst10": worst(values, 0.1),
+        "client_accuracy_min": float(values.min()),
+        "client_accuracy_max": float(values.max()),
+    }
+
+
+def worst(accuracies: Tensor, share: float) -> float:
+    """The mean over the worst share of clients, at least one."""
+    count = max(1, math.floor(share * len(accuracies) + 1e-9))
+    return float(torch.sort(accuracies).values[:count].mean())

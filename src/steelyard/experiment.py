@@ -1,0 +1,105 @@
+"""From a spec to a result: the first door into steelyard."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor, nn
+
+import steelyard
+from steelyard import registry
+from steelyard.aggregation import Server
+from steelyard.algorithm import Algorithm
+from steelyard.data import Client, Dataset, deal
+from steelyard.federation import Federation, Observer, Result
+from steelyard.learner import Training
+from steelyard.record import MODEL, SPEC, Recorder, Run, new_folder
+from steelyard.seeds import generator, seeded
+from steelyard.spec import Data, Spec, load_spec
+
+
+def run(
+    spec: str | Path | Mapping[str, Any] | Spec | None = None,
+    *observers: Observer,
+    out: str | Path | None = "runs",
+    **overrides: Any,
+) -> Result:
+    """Run a preset, a TOML file or a table, and record it in a new folder under `out` (None: do not record).
+
+    >>> result = run("fedprox", rounds=10, objective={"mu": 0.1}, **{"data.clients": 20})
+    >>> result.history[-1]["accuracy"], result.clients[-1]["weight"]
+    """
+    resolved = spec if isinstance(spec, Spec) else load_spec(spec, overrides)
+    federation = build(resolved)
+    return federation.run(*observers, recorder=None if out is None else recorder_for(resolved, Path(out)))
+
+
+def recorder_for(spec: Spec, out: Path) -> Recorder:
+    """A recorder in a new folder under `out`."""
+    meta = {"name": spec.name, "fingerprint": spec.fingerprint(), "version": steelyard.__version__}
+    return Recorder(new_folder(out, f"{spec.name}-s{spec.seed}"), spec.to_toml(), meta)
+
+
+def build(spec: Spec) -> Federation:
+    """Everything that a spec names, put together; what does not fit is refused here."""
+    algorithm = build_algorithm(spec)
+    dataset: Dataset = registry.build("datasets", spec.data.dataset)
+    return Federation(
+        deal_clients(spec.data, dataset),
+        build_model(spec, dataset),
+        algorithm,
+        test=dataset.test,
+        rounds=spec.rounds,
+        clients_per_round=spec.clients_per_round,
+        evaluate_every=spec.evaluate_every,
+        patience=spec.patience,
+        seed=spec.seed,
+    )
+
+
+def build_algorithm(spec: Spec) -> Algorithm:
+    """The spec's answers to the four questions."""
+    return Algorithm(
+        objective=registry.build("objectives", spec.objective),
+        sharing=registry.build("sharings", spec.sharing),
+        weighing=registry.build("rules", spec.weighing),
+        combining=registry.build("combiners", spec.combining),
+        training=Training(**spec.training),
+        server=Server(**spec.server),
+    )
+
+
+def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
+    """The spec's model, initialised from the training seed."""
+    shape, classes = dataset.train.input_shape, dataset.num_classes
+    with seeded(spec.seed, "model"):
+        model: nn.Module = registry.build("models", spec.model, input_shape=shape, num_classes=classes)
+    return model
+
+
+def deal_clients(data: Data, dataset: Dataset) -> list[Client]:
+    """The spec's clients, dealt from the data seed."""
+    seed = data.seed or 0
+    context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
+    rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
+    return deal(dataset, rows, seed, None if data.shift is None else partial(_shift, data, seed))
+
+
+def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
+    assert data.shift is not None
+    draw = generator(seed, client, "shift")
+    shifted: Tensor = registry.build(
+        "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw
+    )
+    return shifted
+
+
+def load_model(run: str | Path | Run) -> nn.Module:
+    """The model of a recorded run."""
+    path = run.path if isinstance(run, Run) else Path(run)
+    spec = load_spec(path / SPEC)
+    model = build_model(spec, registry.build("datasets", spec.data.dataset))
+    safetensors.torch.load_model(model, path / MODEL)
+    return model.eval()

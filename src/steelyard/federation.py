@@ -1,0 +1,256 @@
+"""The one round loop: who trains, what comes of it, how good the model is."""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from steelyard.aggregation import Aggregated, Aggregator, ServerState
+from steelyard.algorithm import Algorithm
+from steelyard.checks import check_fit
+from steelyard.data.clients import Client, as_clients
+from steelyard.data.examples import examples
+from steelyard.engines import Engine, Serial, Session, Workload
+from steelyard.errors import ClientError, InputError
+from steelyard.evaluation import Scorer
+from steelyard.learner import Learner
+from steelyard.record import Recorder
+from steelyard.seeds import generator
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Reply, Round, State, Trained
+
+Row = Mapping[str, float | str | int | None]
+
+
+@dataclass(frozen=True, eq=False)
+class FederationState:
+    """Everything that one round hands to the next."""
+
+    round: int
+    server: ServerState
+    clients: Mapping[ClientId, State] = field(default_factory=dict)
+    """What stays with each client between its rounds; it is never sent."""
+    best: float = float("-inf")
+    stale: int = 0
+    """Evaluations since the best one."""
+
+
+Observer = Callable[[Round], None]
+"""Is told of every round as it ends: a progress bar, a logger."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: a row for each round, a row for each client in each round, and the model."""
+
+    history: tuple[Row, ...]
+    clients: tuple[Row, ...]
+    model: nn.Module
+    path: Path | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy at the end."""
+        return float(self.history[-1].get("accuracy") or float("nan"))
+
+
+class Federation:
+    """Clients that train one shared model.
+
+    >>> Federation({"oslo": (x1, y1), "turin": (x2, y2)}, model, rounds=20).run()
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[Client] | Mapping[str, Any],
+        model: nn.Module,
+        algorithm: Algorithm | None = None,
+        *,
+        test: Any = None,
+        rounds: int = 30,
+        clients_per_round: int | None = None,
+        evaluate_every: int = 1,
+        patience: int | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+    ) -> None:
+        """The defaults are FedAvg with every client in every round.
+
+        `test` is a common test set. `patience` stops the run after that many evaluations in a row without a
+        better test accuracy (without a common test set: mean client accuracy).
+        """
+        self.algorithm = algorithm or Algorithm()
+        self.clients = {client.id: client for client in as_clients(clients)}
+        self.test = None if test is None else examples(test, name="test")
+        self.model = copy.deepcopy(model)
+        self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
+        self.clients_per_round = len(self.clients) if clients_per_round is None else clients_per_round
+        self.engine = engine or Serial()
+        self._check()
+        check_fit(self.model, list(self.clients.values()), self.test)
+        sharing = self.algorithm.sharing
+        self.layout = sharing.layout(self.model)
+        self.learner = Learner(self.algorithm.objective, sharing, self.layout, self.algorithm.training, seed)
+        self.aggregator = Aggregator(
+            self.algorithm.weighing,
+            self.algorithm.combining,
+            self.algorithm.server,
+            self.layout.num_parameters,
+        )
+        self.workload = Workload(self.model, self.learner, self.clients)
+        self.scorer = Scorer(list(self.clients.values()), self.test)
+
+    def run(self, *observers: Observer, recorder: Recorder | None = None) -> Result:
+        """Run to the end. Each observer is told of every round as it ends; a recorder keeps it on disk."""
+        history: list[Row] = []
+        rows: list[Row] = []
+        state = self.init()
+        with recorder or nullcontext(), self.engine.open(self.workload) as session:
+            try:
+                while not self.is_over(state):
+                    round, state = self.round(state, session)
+                    if recorder is not None:
+                        recorder.write(round)
+                    history.append({"round": round.number, **round.metrics})
+                    rows.extend({"round": round.number, **row} for row in round.clients)
+                    for observer in observers:
+                        observer(round)
+            finally:  # also when interrupted: the record has the model of its last round
+                model = self.model_of(state)
+                if recorder is not None:
+                    recorder.save_model(model)
+        return Result(tuple(history), tuple(rows), model, recorder.path if recorder else None)
+
+    def init(self) -> FederationState:
+        """The state before the first round."""
+        return FederationState(0, self.aggregator.init(self.algorithm.sharing.read(self.model, self.layout)))
+
+    def is_over(self, state: FederationState) -> bool:
+        impatient = self.patience is not None and state.stale >= self.patience
+        return state.round >= self.rounds or impatient
+
+    def round(self, state: FederationState, session: Session) -> tuple[Round, FederationState]:
+        """One round: sample, train, aggregate, evaluate."""
+        clock = Clock()
+        number = state.round + 1
+        invited = self.sample(number)
+        offers = self.aggregator.weigher.offer(state.server.weighing)
+        broadcast = Broadcast(number, state.server.message, offers)
+        with clock("train"):
+            outcomes = list(session.train(broadcast, invited, state.clients))
+        trained = [outcome for outcome in outcomes if isinstance(outcome, Trained)]
+        failures = {outcome.client: outcome for outcome in outcomes if isinstance(outcome, Failure)}
+        if failures and not trained:
+            first = failures[min(failures)]
+            raise ClientError(
+                first.client, number, first.stage, f"{first.reason} (so did every other client)"
+            )
+        replies = {outcome.reply.client: outcome.reply for outcome in trained}
+        with clock("aggregate"):
+            done = self.aggregator.aggregate(state.server, list(replies.values()), invited, number)
+        private = {**state.clients, **{each.reply.client: each.state for each in trained if each.state}}
+        state = replace(state, round=number, server=done.state, clients=private)
+        metrics = _summary(done, replies)
+        accuracies: Mapping[ClientId, float] = EMPTY
+        if number % self.evaluate_every == 0 or number == self.rounds:
+            with clock("evaluate"):
+                scores, accuracies = self.scorer.score(lambda data: session.predict(done.state.message, data))
+            metrics |= scores
+            state = _judge(state, scores)
+        rows = _rows(invited, done, replies, failures, accuracies)
+        if self.is_over(state):  # the last round shows everyone, also those who sat it out
+            idle = [client for client in self.clients if client not in invited]
+            rows += tuple(
+                {"client": client, "status": "idle", "accuracy": accuracies.get(client)} for client in idle
+            )
+        return Round(number, metrics, rows, clock.seconds), state
+
+    def sample(self, number: int) -> tuple[ClientId, ...]:
+        """The clients invited to a round, in the order of their ids."""
+        ids = list(self.clients)
+        if self.clients_per_round == len(ids):
+            return tuple(ids)
+        drawn = torch.randperm(len(ids), generator=generator(self.seed, number, "sample"))
+        return tuple(ids[position] for position in drawn[: self.clients_per_round].sort().values)
+
+    def model_of(self, state: FederationState) -> nn.Module:
+        """The shared model after a round, as a module of its own."""
+        model = copy.deepcopy(self.model)
+        self.algorithm.sharing.write(model, self.layout, state.server.message, EMPTY)
+        return model.eval()
+
+    def _check(self) -> None:
+        for name in ("rounds", "evaluate_every", "patience", "clients_per_round"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}.")
+        if self.clients_per_round > len(self.clients):
+            raise InputError(
+                f"clients_per_round is {self.clients_per_round}, but there are {len(self.clients)} clients."
+            )
+
+
+class Clock:
+    """Wall time by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - start
+
+
+def _judge(state: FederationState, scores: Mapping[str, float]) -> FederationState:
+    """Is the model better than it ever was?"""
+    score = scores.get("accuracy", scores.get("client_accuracy"))
+    if score is None:
+        return state
+    if score > state.best:
+        return replace(state, best=score, stale=0)
+    return replace(state, stale=state.stale + 1)
+
+
+def _summary(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
+    """Numbers of the round that need no evaluation."""
+    metrics = {"used": float(len(done.clients)), "refused": float(len(done.refused))}
+    losses = [replies[client].metrics.get("loss", float("nan")) for client in done.clients]
+    if losses:
+        metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)
+    return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
+
+
+def _rows(
+    invited: Sequence[ClientId],
+    done: Aggregated,
+    replies: Mapping[ClientId, Reply],
+    failures: Mapping[ClientId, Failure],
+    accuracies: Mapping[ClientId, float],
+) -> tuple[Row, ...]:
+    """One row for each invited client: what became of its reply, and why it counts as it does."""
+    place = {client: position for position, client in enumerate(done.clients)}
+    rows = []
+    for client in invited:
+        row: dict[str, float | str | int | None] = {"client": client, "status": "used", "weight": 0.0}
+        if client in failures:
+            row["status"] = f"failed while {failures[client].stage}: {failures[client].reason}"
+        elif client in done.refused:
+            row["status"] = done.refused[client]
+        if client in replies:
+            row |= {"num_examples": replies[client].num_examples, **replies[client].metrics}
+        if client in place:
+            row |= {"weight": float(done.weights[place[client]]), "norm": float(done.norms[place[client]])}
+            row |= {
+                name: float(value[place[client]]) for name, value in done.evidence.items() if value.dim() == 1
+            }
+        elif done.skipped and row["status"] == "used":
+            row["status"] = "not used: the round fell below its quorum"
+        rows.append(row | {"accuracy": accuracies.get(client)})
+    return tuple(rows)

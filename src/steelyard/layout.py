@@ -1,0 +1,110 @@
+"""Named tensors of a model ⇄ one flat vector.
+
+The vector holds the parameters first and the floating-point buffers (BatchNorm's running statistics) after
+them. Integer and boolean buffers (BatchNorm's counters, masks) never travel and are never averaged: they are
+put back to the values the model was built with.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.errors import InputError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named tensor's place in the vector."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where each tensor of a model lies in the flat vector."""
+
+    parameters: tuple[Entry, ...]
+    buffers: tuple[Entry, ...]
+    constants: Mapping[str, Tensor]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.parameters + self.buffers
+
+    @property
+    def num_parameters(self) -> int:
+        return self.parameters[-1].stop if self.parameters else 0
+
+    @property
+    def size(self) -> int:
+        return self.entries[-1].stop if self.entries else 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """float32 unless the model computes in float64."""
+        wide = any(entry.dtype == torch.float64 for entry in self.entries)
+        return torch.float64 if wide else torch.float32
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """The layout of a whole model. Tied tensors count once; buffers outside the state dict do not count."""
+    saved = model.state_dict().keys()
+    buffers = [(name, value) for name, value in model.named_buffers() if name in saved]
+    parameters = _entries(model.named_parameters(), 0)
+    floating = [(name, value) for name, value in buffers if value.is_floating_point()]
+    constants = {name: value.clone() for name, value in buffers if not value.is_floating_point()}
+    if not parameters:
+        raise InputError(f"the model {type(model).__name__} has no parameters to train.")
+    return Layout(parameters, _entries(floating, parameters[-1].stop), constants)
+
+
+def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, ...]:
+    entries = []
+    for name, value in tensors:
+        if not value.is_floating_point():
+            raise InputError(
+                f"parameter {name!r} is {value.dtype}; steelyard shares real floating-point tensors."
+            )
+        entries.append(Entry(name, value.shape, value.dtype, start, start + value.numel()))
+        start = entries[-1].stop
+    return tuple(entries)
+
+
+def flatten(model: nn.Module, layout: Layout) -> Tensor:
+    """The model's parameters and floating-point buffers as one new vector."""
+    tensors = _named(model)
+    parts = [tensors[entry.name].detach().reshape(-1).to(layout.dtype) for entry in layout.entries]
+    return torch.cat(parts)
+
+
+def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
+    """Every tensor by name, with its own shape and dtype; the constants are included."""
+    named = {
+        entry.name: vector[entry.start : entry.stop].view(entry.shape).to(entry.dtype)
+        for entry in layout.entries
+    }
+    return named | {name: value.clone() for name, value in layout.constants.items()}
+
+
+@torch.no_grad()
+def load(model: nn.Module, vector: Tensor, layout: Layout) -> None:
+    """Write a vector into a model, and put its integer buffers back to where they began."""
+    tensors = _named(model)
+    for entry in layout.entries:
+        tensors[entry.name].copy_(vector[entry.start : entry.stop].view(entry.shape))
+    for name, value in layout.constants.items():
+        tensors[name].copy_(value)
+
+
+def _named(model: nn.Module) -> dict[str, Tensor]:
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        yield from model.named_parameters()
+        yield from model.named_buffers()
+
+    return dict(tensors())

@@ -1,0 +1,1 @@
+"""Models and the parts they are made of."""

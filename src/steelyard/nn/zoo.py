@@ -1,0 +1,66 @@
+"""Small models by name: `factory(input_shape, num_classes, settings) -> nn.Module`."""
+
+import math
+
+from torch import nn
+
+from steelyard.errors import InputError
+
+__all__ = ["hybrid_cnn", "light_cnn", "logistic", "mlp"]
+
+
+def logistic(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Multinomial logistic regression: one linear layer."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))
+
+
+def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, layers: int = 1) -> nn.Module:
+    """A perceptron with `layers` hidden ReLU layers of `hidden` units."""
+    modules: list[nn.Module] = [nn.Flatten()]
+    width = math.prod(input_shape)
+    for _ in range(layers):
+        modules += [nn.Linear(width, hidden), nn.ReLU()]
+        width = hidden
+    return nn.Sequential(*modules, nn.Linear(width, num_classes))
+
+
+def light_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Two 5×5 convolutions of 10 and 20 channels with pooling, then a hidden layer of 50 (FedBaC)."""
+    flat = 20 * _after_two_pooled_convolutions("light-cnn", input_shape)
+    return nn.Sequential(
+        *_pooled_convolution(input_shape[0], 10),
+        *_pooled_convolution(10, 20),
+        nn.Flatten(),
+        nn.Linear(flat, 50),
+        nn.ReLU(),
+        nn.Linear(50, num_classes),
+    )
+
+
+def hybrid_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Two 5×5 convolutions of 6 and 16 channels with pooling, then three linear layers (BA-BFL)."""
+    flat = 16 * _after_two_pooled_convolutions("hybrid-cnn", input_shape)
+    return nn.Sequential(
+        *_pooled_convolution(input_shape[0], 6),
+        *_pooled_convolution(6, 16),
+        nn.Flatten(),
+        nn.Linear(flat, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, num_classes),
+    )
+
+
+def _pooled_convolution(channels: int, filters: int) -> tuple[nn.Module, ...]:
+    """Pooling before the ReLU gives the same values as after it, on a quarter of the numbers."""
+    return nn.Conv2d(channels, filters, 5), nn.MaxPool2d(2), nn.ReLU()
+
+
+def _after_two_pooled_convolutions(name: str, input_shape: tuple[int, ...]) -> int:
+    """The number of positions left of an image after twice: 5×5 convolution, 2×2 pooling."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < 16:
+        raise InputError(
+            f"{name} needs images of at least 16×16, not inputs of shape {input_shape}; try mlp."
+        )
+    return math.prod(((side - 4) // 2 - 4) // 2 for side in input_shape[1:])

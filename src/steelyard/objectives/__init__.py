@@ -1,0 +1,7 @@
+"""What does a client minimise? One objective a file."""
+
+from steelyard.objectives.base import Objective
+from steelyard.objectives.cross_entropy import CrossEntropy
+from steelyard.objectives.proximal import Proximal
+
+__all__ = ["CrossEntropy", "Objective", "Proximal"]

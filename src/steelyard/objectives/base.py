@@ -1,0 +1,46 @@
+"""What a client's objective is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from steelyard.types import Broadcast
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """One client's round, as an objective sees it before the first step."""
+
+    model: nn.Module
+    broadcast: Broadcast
+    num_examples: int
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+
+def nothing() -> None:
+    """No closed-form gradient to add."""
+
+
+class Bound(NamedTuple):
+    """An objective made ready for one client's round."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """The differentiable loss of a batch (inputs, targets)."""
+    add_gradient: Callable[[], None] = nothing
+    """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
+
+
+class Objective(ABC):
+    """What does a client minimise? Objectives wrap each other: `Proximal(base=CrossEntropy())`."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Names of the vectors that something in the run must offer."""
+
+    @abstractmethod
+    def bind(self, local: Local) -> Bound: ...

@@ -1,0 +1,29 @@
+"""FedProx (Li et al., 2020): stay near the model that came down."""
+
+from dataclasses import dataclass
+
+import torch
+
+from steelyard.objectives.base import Bound, Local, Objective
+from steelyard.objectives.cross_entropy import CrossEntropy
+
+
+@dataclass(frozen=True)
+class Proximal(Objective):
+    """Add μ/2 ‖w − w_t‖², the distance from the round's model, to another objective (FedProx)."""
+
+    mu: float = 0.01
+    base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
+
+    def bind(self, local: Local) -> Bound:
+        base = self.base.bind(local)
+        start = [(parameter, parameter.detach().clone()) for parameter in local.parameters]
+
+        @torch.no_grad()
+        def add_gradient() -> None:
+            base.add_gradient()
+            used = [(now.grad, now, then) for now, then in start if now.grad is not None]
+            gradients, now, then = map(list, zip(*used, strict=True))
+            torch._foreach_add_(gradients, torch._foreach_sub(now, then), alpha=self.mu)
+
+        return Bound(base.loss, add_gradient)

@@ -1,0 +1,185 @@
+"""The run on disk: one folder with spec.toml, environment.json, record.sqlite and model.safetensors.
+
+The tables `rounds` and `clients` hold a row for each round and for each client in each round; two runs with
+the same seed have equal tables. Wall times are kept apart in `timings`. Every round is one transaction, so
+whatever ends a run, the finished rounds can be read.
+"""
+
+import json
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors.torch import save_model
+from torch import nn
+
+import steelyard
+from steelyard.errors import InputError
+from steelyard.types import Round
+
+DATABASE = "record.sqlite"
+MODEL = "model.safetensors"
+SPEC = "spec.toml"
+ENVIRONMENT = "environment.json"
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE rounds (round INTEGER PRIMARY KEY);
+CREATE TABLE clients (round INTEGER, client TEXT, PRIMARY KEY (round, client));
+CREATE TABLE timings (round INTEGER PRIMARY KEY);
+"""
+
+Row = Mapping[str, Any]
+
+
+class Recorder:
+    """Writes a run as it happens. As a context manager it also records how the run ended."""
+
+    def __init__(self, path: Path, spec: str = "", meta: Mapping[str, str] | None = None) -> None:
+        """`path` must be new or empty; `spec` is the resolved spec as TOML."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} exists and is not empty; choose another folder for the run.")
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        (path / SPEC).write_text(spec, "utf-8")
+        (path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
+        self.database = sqlite3.connect(path / DATABASE)
+        self.database.execute("PRAGMA journal_mode = WAL")
+        self.database.executescript(_SCHEMA)
+        self._columns: dict[str, set[str]] = {
+            "rounds": {"round"},
+            "clients": {"round", "client"},
+            "timings": {"round"},
+        }
+        self.note(**(meta or {}), status="running", started=_now())
+
+    def note(self, **values: str) -> None:
+        """Facts about the run as a whole."""
+        with self.database:
+            self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+
+    def write(self, round: Round) -> None:
+        """Commit one round."""
+        rows = [{"round": round.number, **row} for row in round.clients]
+        with self.database:
+            self._insert("rounds", [{"round": round.number, **round.metrics}])
+            self._insert("clients", rows)
+            self._insert("timings", [{"round": round.number, **round.seconds}])
+
+    def save_model(self, model: nn.Module) -> None:
+        """Write the model so that a crash never leaves half a file."""
+        partial = self.path / f"{MODEL}.partial"
+        save_model(model, str(partial))
+        os.replace(partial, self.path / MODEL)
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self.note(
+            status="finished" if kind is None else "interrupted" if interrupted else "failed",
+            ended=_now(),
+            **({} if error is None or interrupted else {"error": str(error)}),
+        )
+        self.database.close()
+
+    def _insert(self, table: str, rows: Iterable[Row]) -> None:
+        """Insert rows; a column that is not there yet is added, so rules may record what they like."""
+        for row in rows:
+            for name in row.keys() - self._columns[table]:
+                self.database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(name)}")
+                self._columns[table].add(name)
+            columns = ", ".join(_quoted(name) for name in row)
+            places = ", ".join("?" for _ in row)
+            self.database.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", tuple(row.values()))
+
+
+class Run:
+    """A recorded run, finished or not, read back from its folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if not (self.path / DATABASE).is_file():
+            raise InputError(f"{self.path} is not a recorded run: it has no {DATABASE}.")
+
+    @property
+    def meta(self) -> dict[str, str]:
+        return {row["key"]: row["value"] for row in self._read("SELECT * FROM meta")}
+
+    def is_readable(self) -> bool:
+        try:
+            return bool(self.meta)
+        except InputError:
+            return False
+
+    @property
+    def spec(self) -> str:
+        """The resolved spec as TOML."""
+        return (self.path / SPEC).read_text("utf-8")
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        return self._read("SELECT * FROM rounds ORDER BY round")
+
+    @property
+    def clients(self) -> list[dict[str, Any]]:
+        return self._read("SELECT * FROM clients ORDER BY round, client")
+
+    @property
+    def timings(self) -> list[dict[str, Any]]:
+        return self._read("SELECT * FROM timings ORDER BY round")
+
+    def _read(self, query: str) -> list[dict[str, Any]]:
+        with closing(sqlite3.connect(self.path / DATABASE)) as database:
+            database.row_factory = sqlite3.Row
+            try:
+                return [dict(row) for row in database.execute(query)]
+            except sqlite3.DatabaseError as error:
+                raise InputError(f"cannot read the record of {self.path}: {error}.") from None
+
+
+def runs_in(folder: Path) -> list[Run]:
+    """Every readable run in a folder, oldest first."""
+    runs = [Run(path.parent) for path in sorted(folder.glob(f"*/{DATABASE}"))]
+    return [run for run in runs if run.is_readable()]
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """A folder for a run that is not there yet: the time first, so that names sort."""
+    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    candidates = (parent / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 10_000))
+    return next(path for path in candidates if not path.exists())
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers of a run may depend on."""
+    packages: Sequence[str] = ("torch", "numpy", "scikit-learn", "safetensors")
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "steelyard": steelyard.__version__,
+        "packages": {name: version(name) for name in packages},
+    }
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,177 @@
+"""Names in a spec → the things they name.
+
+A family is a module; its members are what the module lists in `__all__`, and a member's signature is its
+schema: arguments that the run provides (the context) are filled in, all others are settings that a spec may
+give, checked against their annotations. `"my.module:factory"` names a member outside the package.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from steelyard.errors import InputError, unknown
+
+Factory = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of thing that a spec can name."""
+
+    noun: str
+    module: str
+    context: frozenset[str] = frozenset()
+    """Arguments that the run provides."""
+
+
+FAMILIES: Mapping[str, Family] = types.MappingProxyType(
+    {
+        "objectives": Family("objective", "steelyard.objectives"),
+        "sharings": Family("sharing", "steelyard.sharing"),
+        "rules": Family("weighing rule", "steelyard.weighing"),
+        "combiners": Family("combining rule", "steelyard.combining"),
+        "datasets": Family("data set", "steelyard.data.sources"),
+        "partitions": Family(
+            "partition", "steelyard.data.partitions", frozenset({"labels", "groups", "clients", "generator"})
+        ),
+        "shifts": Family(
+            "shift", "steelyard.data.shifts", frozenset({"images", "client", "clients", "generator"})
+        ),
+        "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes"})),
+    }
+)
+
+
+def names(family: str) -> dict[str, Factory]:
+    """The members of a family by the names that specs use."""
+    module = importlib.import_module(FAMILIES[family].module)
+    members = {name: getattr(module, name) for name in module.__all__}
+    return {
+        _kebab(name): member for name, member in sorted(members.items()) if not inspect.isabstract(member)
+    }
+
+
+def find(family: str, name: str) -> Factory:
+    """The member with this name, or the factory that `module:factory` points to."""
+    if ":" in name:
+        return _import(FAMILIES[family].noun, name)
+    members = names(family)
+    if name not in members:
+        raise unknown(FAMILIES[family].noun, name, members)
+    return members[name]
+
+
+def settings_of(factory: Factory, context: frozenset[str] = frozenset()) -> dict[str, inspect.Parameter]:
+    """What a spec may set: the parameters of a factory without those that the run provides."""
+    parameters = inspect.signature(factory).parameters.values()
+    named = (each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY))
+    return {each.name: each for each in named if each.name not in context}
+
+
+def resolve(
+    what: str, factory: Factory, settings: Mapping[str, Any], context: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Settings checked and completed with defaults, as plain values that a spec can store."""
+    known, hints = settings_of(factory, context), _hints(factory)
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(factory).parameters.values())
+    for key in settings:
+        if key not in known and not open_ended:
+            raise unknown(f"setting of {what}", key, known)
+    resolved = {
+        key: _checked(f"{what}: {key}", value, hints.get(key, Any)) for key, value in settings.items()
+    }
+    for key, parameter in known.items():
+        if key not in resolved and parameter.default is parameter.empty:
+            raise InputError(f"{what} needs the setting {key!r}.")
+        resolved.setdefault(key, _plain(parameter.default))
+    return resolved
+
+
+def complete(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice such as `{name = "proximal", mu = 0.1}`, checked and completed with defaults."""
+    kind, name = FAMILIES[family], choice["name"]
+    settings = {key: value for key, value in choice.items() if key != "name"}
+    return {"name": name, **resolve(f"{kind.noun} {name!r}", find(family, name), settings, kind.context)}
+
+
+def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
+    """Call what a choice names with its settings and with whatever it asks for of the context."""
+    factory = find(family, choice["name"])
+    hints, asked = _hints(factory), inspect.signature(factory).parameters
+    arguments = {key: value for key, value in context.items() if key in asked}
+    for key, value in complete(family, choice).items():
+        if key != "name":
+            nested = _family_of(hints.get(key))
+            arguments[key] = build(nested, value) if nested else value
+    return factory(**arguments)
+
+
+def describe(family: str) -> list[dict[str, Any]]:
+    """What a family has to offer: name, what it does, and its settings with their defaults."""
+    return [
+        {
+            "name": name,
+            "about": (inspect.getdoc(member) or "").split("\n")[0],
+            "settings": {
+                key: None if each.default is each.empty else _plain(each.default)
+                for key, each in settings_of(member, FAMILIES[family].context).items()
+            },
+        }
+        for name, member in names(family).items()
+    ]
+
+
+def _checked(where: str, value: Any, annotation: Any) -> Any:
+    """A value that fits its annotation; a setting that is itself a choice becomes a complete table."""
+    if nested := _family_of(annotation):
+        return complete(nested, {"name": value} if isinstance(value, str) else value)
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError as error:
+        wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
+        raise InputError(f"{where} should be {wanted}, not {value!r}.") from None
+
+
+def _plain(default: Any) -> Any:
+    """A default as a spec would write it: a rule becomes a table with its name and settings."""
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        fields = {field.name: _plain(getattr(default, field.name)) for field in dataclasses.fields(default)}
+        return {"name": _kebab(type(default).__name__), **fields}
+    return default
+
+
+def _family_of(annotation: Any) -> str | None:
+    """The family whose base class a setting is annotated with: such a setting is itself a choice."""
+    if not (inspect.isclass(annotation) and inspect.isabstract(annotation)):
+        return None
+    matches = (
+        key for key, family in FAMILIES.items() if annotation.__module__.startswith(f"{family.module}.")
+    )
+    return next(matches, None)
+
+
+def _hints(factory: Factory) -> dict[str, Any]:
+    return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+
+
+def _import(noun: str, name: str) -> Factory:
+    path, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{noun} {name!r} cannot be imported: {error}.") from error
+    if not callable(found):
+        raise InputError(f"{noun} {name!r} is not something that can be called.")
+    return cast(Factory, found)
+
+
+def _kebab(name: str) -> str:
+    """GeometricMedian → geometric-median, light_cnn → light-cnn."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()

@@ -1,0 +1,54 @@
+"""What a recorded run came to, as plain values: the terminal, JSON and files all show this."""
+
+import statistics
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from steelyard.record import Run
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """The end of a run, and for each client how much it counted and how well it is served."""
+    spec = tomllib.loads(run.spec) if run.spec else {}
+    meta, rounds = run.meta, run.rounds
+    evaluated = [row for row in rounds if row.get("accuracy") is not None]
+    last = evaluated[-1] if evaluated else rounds[-1] if rounds else {}
+    return {
+        "path": str(run.path),
+        "name": meta.get("name", run.path.name),
+        "status": meta["status"],
+        "error": meta.get("error"),
+        "seed": spec.get("seed"),
+        "rounds": len(rounds),
+        "seconds": sum(
+            value for row in run.timings for key, value in row.items() if key != "round" and value
+        ),
+        "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
+        "accuracies": [row["accuracy"] for row in evaluated],
+        "clients": client_table(run.clients),
+    }
+
+
+def client_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each client over the whole run."""
+    by_client: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_client.setdefault(row["client"], []).append(row)
+    return [_client(client, mine) for client, mine in sorted(by_client.items())]
+
+
+def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    invited = [row for row in rows if row["status"] != "idle"]
+    set_aside = [row["status"] for row in invited if row["status"] != "used"]
+    counts = [row["num_examples"] for row in invited if row.get("num_examples") is not None]
+    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    return {
+        "client": client,
+        "num_examples": counts[-1] if counts else None,
+        "rounds": len(invited),
+        "weight": statistics.fmean(row["weight"] for row in invited) if invited else None,
+        "accuracy": accuracies[-1] if accuracies else None,
+        "set_aside": len(set_aside),
+        "reason": set_aside[-1] if set_aside else None,
+    }

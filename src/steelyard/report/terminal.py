@@ -1,0 +1,146 @@
+"""What the command line shows: progress while a run goes on, tables when it is over."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from steelyard.federation import Observer
+from steelyard.types import Round
+
+SPARKS = "▁▂▃▄▅▆▇█"
+BAR = 16
+MOST_CLIENTS = 40
+
+
+@contextmanager
+def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
+    """A live line: round, accuracy, loss and the time left. Yields what is to be told of every round."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("round {task.completed}/{task.total}"),
+        TextColumn("{task.fields[scores]}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left[/]"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=rounds, scores="")
+
+        def observe(round: Round) -> None:
+            known = {"accuracy": round.metrics.get("accuracy"), "loss": round.metrics.get("loss")}
+            scores = "  ".join(
+                f"{name} [cyan]{value:.3f}[/]" for name, value in known.items() if value is not None
+            )
+            bar.update(task, completed=round.number, scores=scores or bar.tasks[0].fields["scores"])
+
+        yield observe
+
+
+def run_report(summary: dict[str, Any]) -> RenderableType:
+    """A finished run on one screen."""
+    parts: list[RenderableType] = [
+        Text.assemble((summary["name"], "bold"), f"  {_how_it_ended(summary)}"),
+        "",
+    ]
+    if summary["clients"]:
+        parts += [client_report(summary["clients"]), ""]
+    if summary["accuracies"]:
+        parts.append(_scores(summary["metrics"]))
+        parts.append(
+            Text.assemble(("accuracy by round  ", "dim"), (sparkline(summary["accuracies"]), "cyan"))
+        )
+    parts.append(Text.assemble(("recorded in        ", "dim"), summary["path"]))
+    return Group(*parts)
+
+
+def client_report(clients: Sequence[dict[str, Any]]) -> Table:
+    """Who counted, how much, and how well each is served."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("client", no_wrap=True)
+    table.add_column("samples", justify="right")
+    table.add_column("weight", no_wrap=True)
+    table.add_column("accuracy", justify="right")
+    table.add_column("set aside", justify="left")
+    heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
+    for row in clients[:MOST_CLIENTS]:
+        weight = row["weight"] or 0.0
+        share = Text.assemble(f"{weight:6.3f} ", ("█" * round(BAR * weight / heaviest), "cyan"))
+        aside = f"{row['set_aside']} of {row['rounds']} rounds: {row['reason']}" if row["set_aside"] else ""
+        table.add_row(row["client"], _number(row["num_examples"]), share, _score(row["accuracy"]), aside)
+    if len(clients) > MOST_CLIENTS:
+        table.add_row(f"… and {len(clients) - MOST_CLIENTS} more", style="dim")
+    if not any(row["set_aside"] for row in clients):
+        table.columns.pop()
+    return table
+
+
+def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Table:
+    """One line for each contender, mean ± sd over the seeds."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    table.title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
+    table.title_justify, table.title_style = "left", "dim"
+    table.add_column("")
+    names = list(rows[0]["metrics"])
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in rows:
+        table.add_row(Text(row["name"], "bold"), *(_spread(row["metrics"].get(name)) for name in names))
+    return table
+
+
+def _spread(value: dict[str, float | None] | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value['mean']:.4f}" + ("" if value["sd"] is None else f" ± {value['sd']:.4f}")
+
+
+def catalogue(title: str, rows: Sequence[tuple[str, ...]], columns: Sequence[str]) -> Table:
+    """A plain list of named things."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0), title=title)
+    table.title_justify, table.title_style = "left", "bold"
+    for position, name in enumerate(columns):
+        table.add_column(name, style="cyan" if position == 0 else "", no_wrap=position == 0)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Values from 0 to 1 as a line of little bars."""
+    picked = (
+        [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+        if len(values) > width
+        else values
+    )
+    return "".join(SPARKS[min(int(value * len(SPARKS)), len(SPARKS) - 1)] for value in picked)
+
+
+def _how_it_ended(summary: dict[str, Any]) -> str:
+    rounds = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s"
+    if summary["status"] == "finished":
+        return rounds
+    reason = f": {summary['error']}" if summary["error"] else ""
+    return f"{summary['status']} after {rounds}{reason}"
+
+
+def _scores(metrics: dict[str, float]) -> Text:
+    shown = {"test accuracy": "accuracy", "nll": "nll", "worst 10 % of clients": "client_accuracy_worst10"}
+    known = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
+    parts = [
+        part for label, value in known for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")
+    ]
+    return Text.assemble(*parts[:-1])
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

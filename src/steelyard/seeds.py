@@ -1,0 +1,29 @@
+"""Every random draw comes from a generator derived from a seed and a key such as (round, client, purpose).
+
+Nothing here depends on the order of the draws, so results are the same for any number of workers.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def derive(seed: int, *key: str | int) -> int:
+    """A 63-bit seed for one purpose; different keys give unrelated seeds."""
+    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *key))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def generator(seed: int, *key: str | int) -> torch.Generator:
+    """A fresh generator for one purpose."""
+    return torch.Generator().manual_seed(derive(seed, *key))
+
+
+@contextmanager
+def seeded(seed: int, *key: str | int) -> Iterator[None]:
+    """Code that draws from torch's global generator (initialisation, dropout) draws from `seed` inside."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(derive(seed, *key))
+        yield

@@ -1,0 +1,6 @@
+"""What travels? One answer a file."""
+
+from steelyard.sharing.base import Sharing
+from steelyard.sharing.whole_model import WholeModel
+
+__all__ = ["Sharing", "WholeModel"]

@@ -1,0 +1,26 @@
+"""The whole model travels."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from steelyard.layout import Layout, flatten, layout_of, load
+from steelyard.sharing.base import Sharing
+from steelyard.types import EMPTY, Message, State
+
+
+@dataclass(frozen=True)
+class WholeModel(Sharing):
+    """Every parameter and floating-point buffer travels; nothing stays behind."""
+
+    def layout(self, model: nn.Module) -> Layout:
+        return layout_of(model)
+
+    def read(self, model: nn.Module, layout: Layout) -> Message:
+        return Message(flatten(model, layout))
+
+    def write(self, model: nn.Module, layout: Layout, message: Message, state: State) -> None:
+        load(model, message.mean, layout)
+
+    def keep(self, model: nn.Module, layout: Layout) -> State:
+        return EMPTY

@@ -1,0 +1,48 @@
+"""The split of a spec, counted and drawn."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from steelyard import registry
+from steelyard.data import Client, Dataset, Examples
+from steelyard.experiment import deal_clients
+from steelyard.report.split import draw_split
+from steelyard.spec import Spec
+
+THUMBNAILS = 6
+
+
+def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
+    """Draw who holds how much of which class; returns the counts of each client."""
+    dataset: Dataset = registry.build("datasets", spec.data.dataset)
+    clients = deal_clients(spec.data, dataset)
+    counts = torch.stack(
+        [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
+    )
+    names = [client.id for client in clients]
+    title = f"{dataset.name}, {_said(spec.data.partition)}"
+    if spec.data.shift is not None:
+        title += f", {_said(spec.data.shift)}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw_split(
+        counts, dataset.class_names, names, title, path, _thumbnails(clients) if spec.data.shift else None
+    )
+    return dict(zip(names, counts.tolist(), strict=True))
+
+
+def _said(choice: dict[str, object]) -> str:
+    settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in choice.items() if key != "name")
+    return f"{choice['name']} ({settings})" if settings else str(choice["name"])
+
+
+def _thumbnails(clients: list[Client]) -> Tensor:
+    """A few images of each client, [clients, k, C, H, W] from 0 to 1; blank where a client has fewer."""
+    shape = clients[0].train.input_shape
+    pictures = torch.zeros(len(clients), THUMBNAILS, *shape)
+    for client, row in zip(clients, pictures, strict=True):
+        assert isinstance(client.train, Examples)
+        images = client.train.inputs[client.train.rows[:THUMBNAILS]]
+        row[: len(images)] = images.float() / 255
+    return pictures

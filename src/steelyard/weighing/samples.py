@@ -1,0 +1,23 @@
+"""FedAvg's weights (McMahan et al., 2017): n_j / Σ n."""
+
+from dataclasses import dataclass
+
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+
+
+@dataclass(frozen=True)
+class Samples(Weigher):
+    """Weigh by the number of examples a client trained on (FedAvg).
+
+    A client can lie about its count: `cap` bounds it at that multiple of the round's median.
+    """
+
+    cap: float | None = None
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        counts = round.num_examples
+        if self.cap is not None:
+            counts = counts.clamp(max=self.cap * float(counts.quantile(0.5)))
+        return Weighed(counts / counts.sum())

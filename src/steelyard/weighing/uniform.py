@@ -1,0 +1,17 @@
+"""Equal weights."""
+
+from dataclasses import dataclass
+
+import torch
+
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+
+
+@dataclass(frozen=True)
+class Uniform(Weigher):
+    """Every client counts the same, whatever it sends."""
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        return Weighed(torch.full((len(geometry),), 1 / len(geometry), dtype=torch.float64))

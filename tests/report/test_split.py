@@ -1,0 +1,121 @@
+"""The picture of a split: readable whatever the number of clients and classes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from steelyard.report.split import _alike, _readable, _summary, draw_split
+
+
+def draw(
+    counts: Tensor, path: Path, thumbnails: Tensor | None = None, names: list[str] | None = None
+) -> NDArray[np.uint8]:
+    clients, classes = counts.shape
+    class_names = names or [f"class {label}" for label in range(classes)]
+    draw_split(
+        counts, class_names, [f"client {client}" for client in range(clients)], "A split", path, thumbnails
+    )
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+def random_counts(clients: int, classes: int) -> Tensor:
+    return torch.randint(0, 300, (clients, classes), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes"), [(1, 1), (3, 2), (10, 10), (40, 10), (12, 100), (41, 10), (1000, 10), (2000, 62)]
+)
+def test_any_split_gives_a_picture_of_a_sane_size(tmp_path: Path, clients: int, classes: int) -> None:
+    pixels = draw(random_counts(clients, classes), tmp_path / "split.png")
+    height, width, _ = pixels.shape
+    assert 150 < height < 2600
+    assert 400 < width < 2600
+    assert len(np.unique(pixels.astype(int) @ [1, 256, 65536])) > 20
+    inked = np.asarray((pixels < 250).any(axis=2))
+    assert inked.mean() > 0.05
+    # Nothing is cut off: the outermost pixels are blank.
+    assert not inked[:8].any()
+    assert not inked[-8:].any()
+    assert not inked[:, :8].any()
+    assert not inked[:, -4:].any()
+
+
+def test_where_the_rows_are_is_where_the_dark_cells_are(tmp_path: Path) -> None:
+    counts = torch.eye(4, dtype=torch.long).mul(50)
+    pixels = draw(counts, tmp_path / "split.png", names=list("abcd")).astype(int)
+    dark = np.argwhere((np.abs(pixels - [8, 52, 61]) < 3).all(axis=2))  # the darkest colour of the scale
+    assert len(dark) > 4 * 1000
+    assert np.asarray(np.corrcoef(dark.T))[0, 1] > 0.9, "a diagonal from the top left to the bottom right"
+
+
+def test_the_picture_of_many_clients_shows_each_class_as_a_band(tmp_path: Path) -> None:
+    labels = torch.randint(0, 5, (300,), generator=torch.Generator().manual_seed(0))
+    counts = torch.nn.functional.one_hot(labels, 5) * 20
+    pixels = draw(counts, tmp_path / "split.png").astype(int)
+    dark = np.argwhere((np.abs(pixels - [8, 52, 61]) < 3).all(axis=2) & (np.arange(pixels.shape[1]) < 1500))
+    assert np.asarray(np.corrcoef(dark.T))[0, 1] > 0.9, (
+        "clients are ordered by class, so the bands form a staircase"
+    )
+
+
+def test_the_sizes_of_many_clients_stand_above_their_mix(tmp_path: Path) -> None:
+    counts = torch.tensor([[0, 10], [40, 0]]).repeat(
+        50, 1
+    )  # class 0 is drawn first and has the large clients
+    pixels = draw(counts, tmp_path / "split.png").astype(int)
+    bars = np.asarray((np.abs(pixels - [159, 179, 189]) < 3).all(axis=2))
+    left, right = bars.any(axis=0).nonzero()[0][[0, -1]]
+    heights = bars.sum(axis=0)
+    assert heights[left + 20] > 3 * heights[right - 20]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_thumbnails_widen_the_picture_and_show_their_colour(tmp_path: Path, channels: int) -> None:
+    counts = random_counts(6, 10)
+    images = torch.zeros(6, 4, channels, 8, 8)
+    images[:, :, 0] = 1.0  # red, or white on one channel
+    plain = draw(counts, tmp_path / "plain.png")
+    shown = draw(counts, tmp_path / "shown.png", images)
+    assert shown.shape[1] > plain.shape[1] + 150
+    red = (shown == [255, 0, 0]).all(axis=2).sum()
+    assert red > 10_000 if channels == 3 else red == 0
+
+
+def test_thumbnails_are_left_out_for_many_clients(tmp_path: Path) -> None:
+    counts = random_counts(60, 4)
+    plain = draw(counts, tmp_path / "plain.png")
+    assert np.array_equal(plain, draw(counts, tmp_path / "with.png", torch.rand(60, 2, 1, 8, 8)))
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    names = ["$", "\n", "a_{", "$x$", "a very long class name that cannot fit"]
+    draw(random_counts(5, 5), tmp_path / "few.png", names=names)
+    draw(random_counts(50, 5), tmp_path / "many.png", names=names)
+    draw_split(random_counts(1, 5), names, ["$a_{$"], "a title of $b_{$", tmp_path / "title.png")
+    assert _readable("\n", 5) == "\\n"
+    assert _readable("abcdef", 5) == "abcd…"
+
+
+def test_the_summary_counts_rows_and_classes() -> None:
+    table = np.array([[1000, 0], [500, 500]])
+    assert _summary(table) == "2 clients · 2,000 rows (1,000 each) · 1.5 of 2 classes per client on average"
+    assert "(0 to 3 each)" in _summary(np.array([[0, 0], [1, 2]]))
+
+
+def test_like_clients_stand_side_by_side() -> None:
+    shares = np.array([[0.1, 0.9, 0.0], [0.6, 0.4, 0.0], [0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.6, 0.4, 0.0]])
+    assert _alike(shares).tolist() == [1, 4, 2, 3, 0]
+
+
+def test_matplotlib_is_loaded_only_to_draw() -> None:
+    code = "import sys, steelyard.report.split; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
