@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from steelyard.aggregation import Server
     from steelyard.algorithm import Algorithm
     from steelyard.data.clients import Client
+    from steelyard.data.dataset import Dataset
+    from steelyard.data.examples import examples
     from steelyard.errors import ClientError, InputError, SteelyardError
     from steelyard.experiment import load_model, run
     from steelyard.federation import Federation, Result
@@ -27,6 +29,7 @@ _HOMES = {
     "Client": "data.clients",
     "ClientError": "errors",
     "Combined": "types",
+    "Dataset": "data.dataset",
     "Federation": "federation",
     "InputError": "errors",
     "Recorder": "record",
@@ -37,6 +40,7 @@ _HOMES = {
     "Training": "learner",
     "Weighed": "types",
     "combine": "functional",
+    "examples": "data.examples",
     "load_model": "experiment",
     "run": "experiment",
     "weigh": "functional",
@@ -47,6 +51,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Combined",
+    "Dataset",
     "Federation",
     "InputError",
     "Recorder",
@@ -57,6 +62,7 @@ __all__ = [
     "Training",
     "Weighed",
     "combine",
+    "examples",
     "load_model",
     "run",
     "weigh",

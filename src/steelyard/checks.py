@@ -17,13 +17,13 @@ def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | N
     sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test is not None]
     if test is not None:
         sets.append(("the test set", test))
-    seen: set[tuple[int, ...]] = set()
+    seen: set[int] = set()
     for name, data in sets:
         _check_shape(name, data.input_shape, clients[0])
-        key = (id(data.targets),) if isinstance(data, Examples) else ()
-        if key and key not in seen:  # many clients share one table: look at it once
-            seen.add(key)
-            _check_targets(name, data.targets if isinstance(data, Examples) else data.labels, outputs)
+        # Many clients share one table, which is looked at once; a lazy data set is not read for this.
+        if isinstance(data, Examples) and id(data.targets) not in seen:
+            seen.add(id(data.targets))
+            _check_targets(name, data.targets, outputs)
 
 
 def _outputs(model: nn.Module, client: Client) -> int:

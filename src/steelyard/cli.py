@@ -2,6 +2,8 @@
 
 import functools
 import json
+import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -243,8 +245,8 @@ def data_show(
 
         steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --png split.png
     """
+    from steelyard.report.split import draw_spec
     from steelyard.spec import load_spec
-    from steelyard.splits import draw_spec
 
     targets, overrides = _split(words or [])
     counts = draw_spec(load_spec(targets[0] if targets else None, overrides), png)
@@ -259,6 +261,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 
 def main() -> None:
+    sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found where the user stands
     app(prog_name="steelyard")
 
 
@@ -316,16 +319,26 @@ def _stderr() -> "Console":
 def _show(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:
     """The one way out: JSON, or something for people."""
     if as_json:
-        print(json.dumps(values, ensure_ascii=False))
+        print(json.dumps(_finite(values), ensure_ascii=False))
     else:
         from rich.console import Console
 
         Console().print(view())
 
 
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _fail(message: str, code: int, as_json: bool) -> None:
-    _stderr().print("[bold red]error:[/] ", end="")
-    print(message, file=sys.stderr)
+    from rich.text import Text
+
+    _stderr().print(Text.assemble(("error: ", "bold red"), message))
     if as_json:
         print(json.dumps({"error": message}, ensure_ascii=False))
     raise typer.Exit(code)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from steelyard.aggregation import Aggregated, Aggregator, ServerState
+from steelyard.aggregation import Aggregator, ServerState
 from steelyard.algorithm import Algorithm
 from steelyard.checks import check_fit
 from steelyard.data.clients import Client, as_clients
@@ -20,11 +20,10 @@ from steelyard.engines import Engine, Serial, Session, Workload
 from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
 from steelyard.learner import Learner
+from steelyard.ledger import Row, client_rows, round_metrics
 from steelyard.record import Recorder
 from steelyard.seeds import generator
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Reply, Round, State, Trained
-
-Row = Mapping[str, float | str | int | None]
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, State, Trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ class Result:
     @property
     def accuracy(self) -> float:
         """Test accuracy at the end."""
-        return float(self.history[-1].get("accuracy") or float("nan"))
+        return float(self.history[-1]["accuracy"] or 0.0)
 
 
 class Federation:
@@ -155,14 +154,14 @@ class Federation:
             done = self.aggregator.aggregate(state.server, list(replies.values()), invited, number)
         private = {**state.clients, **{each.reply.client: each.state for each in trained if each.state}}
         state = replace(state, round=number, server=done.state, clients=private)
-        metrics = _summary(done, replies)
+        metrics = round_metrics(done, replies)
         accuracies: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
                 scores, accuracies = self.scorer.score(lambda data: session.predict(done.state.message, data))
             metrics |= scores
             state = _judge(state, scores)
-        rows = _rows(invited, done, replies, failures, accuracies)
+        rows = client_rows(invited, done, replies, failures, accuracies)
         if self.is_over(state):  # the last round shows everyone, also those who sat it out
             idle = [client for client in self.clients if client not in invited]
             rows += tuple(
@@ -216,41 +215,3 @@ def _judge(state: FederationState, scores: Mapping[str, float]) -> FederationSta
     if score > state.best:
         return replace(state, best=score, stale=0)
     return replace(state, stale=state.stale + 1)
-
-
-def _summary(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
-    """Numbers of the round that need no evaluation."""
-    metrics = {"used": float(len(done.clients)), "refused": float(len(done.refused))}
-    losses = [replies[client].metrics.get("loss", float("nan")) for client in done.clients]
-    if losses:
-        metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)
-    return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
-
-
-def _rows(
-    invited: Sequence[ClientId],
-    done: Aggregated,
-    replies: Mapping[ClientId, Reply],
-    failures: Mapping[ClientId, Failure],
-    accuracies: Mapping[ClientId, float],
-) -> tuple[Row, ...]:
-    """One row for each invited client: what became of its reply, and why it counts as it does."""
-    place = {client: position for position, client in enumerate(done.clients)}
-    rows = []
-    for client in invited:
-        row: dict[str, float | str | int | None] = {"client": client, "status": "used", "weight": 0.0}
-        if client in failures:
-            row["status"] = f"failed while {failures[client].stage}: {failures[client].reason}"
-        elif client in done.refused:
-            row["status"] = done.refused[client]
-        if client in replies:
-            row |= {"num_examples": replies[client].num_examples, **replies[client].metrics}
-        if client in place:
-            row |= {"weight": float(done.weights[place[client]]), "norm": float(done.norms[place[client]])}
-            row |= {
-                name: float(value[place[client]]) for name, value in done.evidence.items() if value.dim() == 1
-            }
-        elif done.skipped and row["status"] == "used":
-            row["status"] = "not used: the round fell below its quorum"
-        rows.append(row | {"accuracy": accuracies.get(client)})
-    return tuple(rows)

@@ -83,15 +83,6 @@ def flatten(model: nn.Module, layout: Layout) -> Tensor:
     return torch.cat(parts)
 
 
-def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
-    """Every tensor by name, with its own shape and dtype; the constants are included."""
-    named = {
-        entry.name: vector[entry.start : entry.stop].view(entry.shape).to(entry.dtype)
-        for entry in layout.entries
-    }
-    return named | {name: value.clone() for name, value in layout.constants.items()}
-
-
 @torch.no_grad()
 def load(model: nn.Module, vector: Tensor, layout: Layout) -> None:
     """Write a vector into a model, and put its integer buffers back to where they began."""

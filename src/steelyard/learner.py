@@ -21,7 +21,7 @@ class Training:
     """How a client trains in a round: for `epochs` passes over its data or, if given, for `steps` batches."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.05
+    lr: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
     batch_size: int = 32

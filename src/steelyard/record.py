@@ -5,13 +5,15 @@ the same seed have equal tables. Wall times are kept apart in `timings`. Every r
 whatever ends a run, the finished rounds can be read.
 """
 
+import itertools
 import json
 import os
 import platform
 import sqlite3
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -44,13 +46,17 @@ Row = Mapping[str, Any]
 class Recorder:
     """Writes a run as it happens. As a context manager it also records how the run ended."""
 
-    def __init__(self, path: Path, spec: str = "", meta: Mapping[str, str] | None = None) -> None:
-        """`path` must be new or empty; `spec` is the resolved spec as TOML."""
+    def __init__(
+        self, path: str | Path, spec: str | None = None, meta: Mapping[str, str] | None = None
+    ) -> None:
+        """`path` must be new or empty; `spec` is the resolved spec as TOML, if there is one."""
+        path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} exists and is not empty; choose another folder for the run.")
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        (path / SPEC).write_text(spec, "utf-8")
+        if spec is not None:
+            (path / SPEC).write_text(spec, "utf-8")
         (path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
         self.database = sqlite3.connect(path / DATABASE)
         self.database.execute("PRAGMA journal_mode = WAL")
@@ -125,9 +131,10 @@ class Run:
             return False
 
     @property
-    def spec(self) -> str:
-        """The resolved spec as TOML."""
-        return (self.path / SPEC).read_text("utf-8")
+    def spec(self) -> dict[str, Any]:
+        """The resolved spec, if the run came from one."""
+        path = self.path / SPEC
+        return tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -157,10 +164,15 @@ def runs_in(folder: Path) -> list[Run]:
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """A folder for a run that is not there yet: the time first, so that names sort."""
+    """Make a new folder for a run, also when several start at once: the time first, so that names sort."""
+    parent.mkdir(parents=True, exist_ok=True)
     stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    candidates = (parent / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 10_000))
-    return next(path for path in candidates if not path.exists())
+    for number in itertools.count(1):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError("unreachable")
 
 
 def environment() -> dict[str, Any]:

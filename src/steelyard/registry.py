@@ -135,8 +135,8 @@ def _checked(where: str, value: Any, annotation: Any) -> Any:
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
-        wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
-        raise InputError(f"{where} should be {wanted}, not {value!r}.") from None
+        wanted = error.errors()[0]["msg"].replace("Input should", "should")
+        raise InputError(f"{where} {wanted}, not {value!r}.") from None
 
 
 def _plain(default: Any) -> Any:
@@ -158,7 +158,11 @@ def _family_of(annotation: Any) -> str | None:
 
 
 def _hints(factory: Factory) -> dict[str, Any]:
-    return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    """Annotations by name; a user's factory may have none, or some that only a type checker can read."""
+    try:
+        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    except (NameError, TypeError):
+        return {}
 
 
 def _import(noun: str, name: str) -> Factory:

@@ -24,6 +24,10 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 @contextmanager
 def seeded(seed: int, *key: str | int) -> Iterator[None]:
     """Code that draws from torch's global generator (initialisation, dropout) draws from `seed` inside."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(derive(seed, *key))
+    # Not torch.manual_seed: without a GPU it keeps a stack trace of every call, for the day one is started.
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(derive(seed, *key))
+        if devices:
+            torch.cuda.manual_seed_all(derive(seed, *key))
         yield

@@ -63,7 +63,7 @@ class Data(Section):
 class Spec(Section):
     """A whole experiment."""
 
-    name: str = "fedavg"
+    name: Annotated[str, Field(pattern=r"^[\w.+-]+$")] = "fedavg"
     about: str = ""
     seed: int = 0
     rounds: int = Field(30, ge=1)
@@ -182,8 +182,8 @@ def _explain(error: ValidationError) -> InputError:
         return unknown("key", where, [".".join([*parents, field]) for field in fields])
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return InputError(str(cause) if where in str(cause) else f"{where}: {cause}")
-    wanted = first["msg"].removeprefix("Input should be ")
-    return InputError(f"{where} should be {wanted}, not {first['input']!r}.")
+    wanted = first["msg"].replace("Input should", "should").replace("String should", "should")
+    return InputError(f"{where} {wanted}, not {first['input']!r}.")
 
 
 def _without_none(table: Mapping[str, Any]) -> Table:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,11 +49,17 @@ class Examples:
         rows = self.rows[positions]
         inputs = self.inputs[rows]
         if inputs.dtype == torch.uint8:
-            shape = (-1,) + (1,) * (inputs.dim() - 2)
-            mean = torch.tensor(self.mean).mul(255).view(shape)
-            scale = torch.tensor(self.std).mul(255).reciprocal().view(shape)
+            mean, scale = self._scaling
             inputs = inputs.float().sub_(mean).mul_(scale)
         return inputs, self.targets[rows]
+
+    @cached_property
+    def _scaling(self) -> tuple[Tensor, Tensor]:
+        """Mean and inverse standard deviation of the bytes, shaped to fit a batch."""
+        shape = (-1,) + (1,) * (self.inputs.dim() - 2)
+        return torch.tensor(self.mean).mul(255).view(shape), torch.tensor(self.std).mul(
+            255
+        ).reciprocal().view(shape)
 
 
 class DatasetExamples:

@@ -8,13 +8,12 @@ from torch import Tensor
 
 def fairness(accuracies: Tensor) -> dict[str, float]:
     """Mean, spread and tail of the clients' accuracies [J]."""
-    values = accuracies.double()
     return {
-        "client_accuracy": float(values.mean()),
-        "client_accuracy_sd": float(values.std(unbiased=False)),
-        "client_accuracy_worst10": worst(values, 0.1),
-        "client_accuracy_min": float(values.min()),
-        "client_accuracy_max": float(values.max()),
+        "client_accuracy": float(accuracies.mean()),
+        "client_accuracy_sd": float(accuracies.std(unbiased=False)),
+        "client_accuracy_worst10": worst(accuracies, 0.1),
+        "client_accuracy_min": float(accuracies.min()),
+        "client_accuracy_max": float(accuracies.max()),
     }
 
 

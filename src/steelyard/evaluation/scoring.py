@@ -56,5 +56,5 @@ class Scorer:
             assert client.test is not None
             by_client[client.id] = accuracy(predict(client.test), client.test.labels)
         if by_client:
-            metrics |= fairness(torch.tensor(list(by_client.values())))
+            metrics |= fairness(torch.tensor(list(by_client.values()), dtype=torch.float64))
         return metrics, by_client

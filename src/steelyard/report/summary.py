@@ -1,7 +1,6 @@
 """What a recorded run came to, as plain values: the terminal, JSON and files all show this."""
 
 import statistics
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ from steelyard.record import Run
 
 def summarise(run: Run) -> dict[str, Any]:
     """The end of a run, and for each client how much it counted and how well it is served."""
-    spec = tomllib.loads(run.spec) if run.spec else {}
     meta, rounds = run.meta, run.rounds
     evaluated = [row for row in rounds if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else rounds[-1] if rounds else {}
@@ -19,7 +17,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "name": meta.get("name", run.path.name),
         "status": meta["status"],
         "error": meta.get("error"),
-        "seed": spec.get("seed"),
+        "seed": run.spec.get("seed"),
         "rounds": len(rounds),
         "seconds": sum(
             value for row in run.timings for key, value in row.items() if key != "round" and value

@@ -1,0 +1,199 @@
+"""A picture of a split: how many rows of each class every client holds, and what its images look like."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:  # matplotlib takes most of a second to import: only those who draw pay for it
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+Array = NDArray[Any]
+
+INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
+RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
+DPI = 150
+MOST_ROWS = 40  # above this, clients become columns without names
+
+
+def draw_split(
+    counts: Tensor,
+    class_names: Sequence[str],
+    client_names: Sequence[str],
+    title: str,
+    path: Path,
+    thumbnails: Tensor | None = None,
+) -> None:
+    """Draw class counts [clients, classes] as a PNG.
+
+    `thumbnails` [clients, k, C, H, W] from 0 to 1 stand beside the counts when there are at most 40 clients.
+    """
+    table = counts.cpu().numpy()
+    names = [_readable(name, 18) for name in class_names]
+    if len(table) <= MOST_ROWS:
+        images = None if thumbnails is None else thumbnails.cpu().numpy()
+        figure = _few(table, names, [_readable(name, 24) for name in client_names], title, images)
+    else:
+        figure = _many(table, names, title)
+    figure.savefig(path, dpi=DPI, format="png")
+
+
+def _few(
+    table: Array, class_names: list[str], client_names: list[str], title: str, images: Array | None
+) -> "Figure":
+    """One row per client: a grid of class counts, a bar for the size, sample images."""
+    clients, classes = table.shape
+    row = 0.3 if images is None else 0.42
+    grid_height, grid_width = row * clients, float(np.clip(0.5 * classes, 3.0, 10.0))
+    left, bottom = 0.35 + 0.075 * max(map(len, client_names)), 0.3
+    bars_left = left + grid_width + 0.2
+    images_left = bars_left + 1.8
+    shown = 0 if images is None else min(images.shape[1], 8)
+    angle = _label_angle(class_names, grid_width / classes)
+    top = 0.95 + math.sin(math.radians(angle)) * 0.075 * max(map(len, class_names))
+    width = images_left + (row * shown + 0.3 if shown else 0.0)
+    figure = _figure(width, bottom + grid_height + top, title, _summary(table), left)
+    grid = _axes(figure, left, bottom, grid_width, grid_height)
+    _draw_counts(grid, table, grid_width / classes)
+    grid.set_yticks(np.arange(clients) + 0.5, labels=client_names, parse_math=False)
+    grid.xaxis.tick_top()
+    places = _label_places(classes, grid_width)
+    look: dict[str, Any] = {"parse_math": False, "rotation": angle, "ha": "left" if angle == 45 else "center"}
+    grid.set_xticks([i + 0.5 for i in places], labels=[class_names[i] for i in places], **look)
+    _draw_sizes(_axes(figure, bars_left, bottom, 1.3, grid_height), table.sum(axis=1))
+    if images is not None:
+        _draw_images(_axes(figure, images_left, bottom, row * shown, grid_height), images[:, :shown])
+    return figure
+
+
+def _many(table: Array, class_names: list[str], title: str) -> "Figure":
+    """One column per client, like clients side by side: the mix of classes below, the sizes above."""
+    clients, classes = table.shape
+    sizes = table.sum(axis=1)
+    shares = table / np.maximum(sizes, 1)[:, None]
+    order = _alike(shares)
+    # With more clients than pixels, neighbours are averaged: skipping some would hide them.
+    columns = np.stack([part.mean(axis=0) for part in np.array_split(shares[order], min(clients, 10 * DPI))])
+    left, bottom = 0.35 + 0.075 * max(map(len, [*class_names, f"{sizes.max():,}"])), 0.5
+    grid_height = float(np.clip(0.3 * classes, 2.4, 7.0))
+    figure = _figure(left + 10.9, bottom + grid_height + 2.0, title, _summary(table), left)
+    grid = _axes(figure, left, bottom, 10.0, grid_height)
+    image = grid.imshow(columns.T, cmap=_ramp(), aspect="auto", vmin=0, interpolation="nearest")
+    places = _label_places(classes, grid_height)
+    grid.set_yticks(places, labels=[class_names[i] for i in places], parse_math=False)
+    grid.set_xticks([])
+    grid.set_xlabel(f"{clients:,} clients, ordered by their most frequent class", color=FAINT, fontsize=9)
+    _draw_scale(figure, image, _axes(figure, left + 10.15, bottom, 0.14, grid_height))
+    _draw_skyline(_axes(figure, left, bottom + grid_height + 0.1, 10.0, 0.9), sizes[order])
+    return figure
+
+
+def _alike(shares: Array) -> Array:
+    """An order by most frequent class, then by how far it leads, then by the second class."""
+    first_two = np.argsort(-shares, axis=1, kind="stable")[:, :2]
+    return np.lexsort((first_two[:, -1], -shares.max(axis=1), first_two[:, 0]))
+
+
+def _figure(width: float, height: float, title: str, subtitle: str, left: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    width = max(width, left + 0.125 * len(title) + 0.2, left + 0.072 * len(subtitle) + 0.2)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    place: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}
+    figure.text(left / width, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, **place)
+    figure.text(left / width, 1 - 0.45 / height, subtitle, fontsize=9, color=FAINT, **place)
+    return figure
+
+
+def _axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
+    """Axes at a place in inches, without frame and ticks."""
+    across, up = figure.get_size_inches()
+    axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    return axes
+
+
+def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> None:
+    peak = max(int(table.max()), 1)
+    gap = 1.5 if cell_width > 0.25 else 0.25
+    axes.pcolormesh(table, cmap=_ramp(), vmin=0, vmax=peak, edgecolors="white", linewidth=gap)
+    axes.invert_yaxis()
+    if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would run into each other
+        return
+    for client, label in np.argwhere(table):
+        count = table[client, label]
+        color = "white" if count > 0.55 * peak else INK
+        axes.text(label + 0.5, client + 0.5, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
+
+
+def _draw_sizes(axes: "Axes", sizes: Array) -> None:
+    largest = max(int(sizes.max()), 1)
+    axes.barh(range(len(sizes)), sizes, height=0.5, color=BAR)
+    for client, size in enumerate(sizes):
+        axes.text(size + 0.05 * largest, client, f"{size:,}", va="center", fontsize=8, color=INK)
+    axes.set(xlim=(0, largest * 1.05), ylim=(len(sizes) - 0.5, -0.5), xticks=[], yticks=[])
+    axes.text(0, -0.72, "rows", fontsize=9, color=FAINT)
+
+
+def _draw_skyline(axes: "Axes", sizes: Array) -> None:
+    largest = max(int(sizes.max()), 1)
+    axes.stairs(sizes, np.arange(len(sizes) + 1), fill=True, color=BAR)
+    axes.set(xlim=(0, len(sizes)), ylim=(0, largest), xticks=[])
+    axes.set_yticks([0, largest], labels=["0", f"{largest:,}"])
+    axes.text(0, largest * 1.06, "rows", fontsize=9, color=FAINT)
+
+
+def _draw_images(axes: "Axes", images: Array) -> None:
+    for client, samples in enumerate(images):
+        for column, sample in enumerate(samples):
+            pixels = sample.transpose(1, 2, 0) if len(sample) == 3 else sample[0]
+            extent = (column + 0.04, column + 0.96, client + 0.46, client - 0.46)
+            axes.imshow(pixels.clip(0, 1), cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
+    axes.set(xlim=(0, images.shape[1]), ylim=(len(images) - 0.5, -0.5), xticks=[], yticks=[])
+    axes.text(0.04, -0.72, "what they look like", fontsize=9, color=FAINT)
+
+
+def _draw_scale(figure: "Figure", image: "AxesImage", axes: "Axes") -> None:
+    bar = figure.colorbar(image, cax=axes, format=lambda share, _: f"{share:.0%}")
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=FAINT)
+    bar.ax.set_title("share", fontsize=8, color=FAINT, loc="left")
+
+
+def _ramp() -> "Colormap":
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("steelyard", RAMP)
+
+
+def _label_angle(names: list[str], cell: float) -> int:
+    """Class names lie flat where they fit, slant where they do not, and stand where columns are narrow."""
+    return 0 if max(map(len, names)) * 0.08 <= cell else 45 if cell > 0.3 else 90
+
+
+def _label_places(count: int, length: float) -> range:
+    """As many labels as fit into `length` inches, evenly spaced."""
+    return range(0, count, math.ceil(0.15 * count / length))
+
+
+def _readable(name: str, longest: int) -> str:
+    """A name that fits its place; a control character (a newline as a class) is written out."""
+    name = name if name.isprintable() else repr(name)[1:-1]
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def _summary(table: Array) -> str:
+    sizes = table.sum(axis=1)
+    least, most = sizes.min(), sizes.max()
+    span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    seen = round(float((table > 0).sum(axis=1).mean()), 1)
+    held = f"{seen:g} of {table.shape[1]} classes per client on average"
+    return f"{len(table):,} clients · {sizes.sum():,} rows ({span} each) · {held}"
