@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from steelyard.experiment import load_model, run
     from steelyard.federation import Federation, Result
     from steelyard.functional import combine, weigh
-    from steelyard.learner import Training
+    from steelyard.optimizers import Training
     from steelyard.record import Recorder, Run
     from steelyard.types import Combined, Weighed
 
@@ -37,7 +37,7 @@ _HOMES = {
     "Run": "record",
     "Server": "aggregation",
     "SteelyardError": "errors",
-    "Training": "learner",
+    "Training": "optimizers",
     "Weighed": "types",
     "combine": "functional",
     "examples": "data.examples",

@@ -109,8 +109,9 @@ def screen(
     """The usable replies in the order of client ids, and a reason for each client that is set aside."""
     by_client: dict[ClientId, Reply] = {}
     refused: dict[ClientId, str] = {}
+    expected = set(invited)
     for reply in replies:
-        if reply.client not in invited:
+        if reply.client not in expected:
             refused[reply.client] = "was not invited to this round"
         elif reply.client in by_client:
             refused[reply.client] = "sent more than one reply"

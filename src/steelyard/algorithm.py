@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from steelyard.aggregation import Server
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
-from steelyard.learner import Training
 from steelyard.objectives import CrossEntropy, Objective
+from steelyard.optimizers import Training
 from steelyard.sharing import Sharing, WholeModel
 from steelyard.weighing import Samples, Weigher
 
@@ -32,6 +32,11 @@ class Algorithm:
             raise InputError(
                 f"combining rule {_name(self.combining)} needs the {_list(missing)} of every client, and "
                 f"sharing {_name(self.sharing)} does not send it; choose another of the two."
+            )
+        if lost := self.sharing.slots - self.combining.needs:
+            raise InputError(
+                f"sharing {_name(self.sharing)} sends the {_list(lost)} of every client, and combining rule "
+                f"{_name(self.combining)} would lose it; choose another of the two."
             )
 
 

@@ -20,9 +20,9 @@ class ClientError(SteelyardError):
         self.client, self.round, self.stage, self.reason = client, round, stage, reason
 
 
-def unknown(what: str, given: str, valid: Iterable[str]) -> InputError:
+def unknown(what: str, given: str, valid: Iterable[str], of: str = "") -> InputError:
     """The error for a name that does not exist: it offers the nearest one, or else all of them."""
     options = sorted(valid)
     near = get_close_matches(given, options, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(options) or 'nothing'}."
-    return InputError(f"unknown {what} {given!r}: {hint}")
+    return InputError(f"unknown {what} {given!r}{of and ' of ' + of}: {hint}")

@@ -14,7 +14,7 @@ from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
 from steelyard.data import Client, Dataset, deal
 from steelyard.federation import Federation, Observer, Result
-from steelyard.learner import Training
+from steelyard.optimizers import Training
 from steelyard.record import MODEL, SPEC, Recorder, Run, new_folder
 from steelyard.seeds import generator, seeded
 from steelyard.spec import Data, Spec, load_spec

@@ -54,8 +54,8 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """Test accuracy at the end."""
-        return float(self.history[-1]["accuracy"] or 0.0)
+        """Test accuracy at the end; not a number if there was no common test set."""
+        return float(self.history[-1].get("accuracy", float("nan")) or 0.0)
 
 
 class Federation:
@@ -112,9 +112,10 @@ class Federation:
         with recorder or nullcontext(), self.engine.open(self.workload) as session:
             try:
                 while not self.is_over(state):
-                    round, state = self.round(state, session)
+                    round, following = self.round(state, session)
                     if recorder is not None:
                         recorder.write(round)
+                    state = following
                     history.append({"round": round.number, **round.metrics})
                     rows.extend({"round": round.number, **row} for row in round.clients)
                     for observer in observers:
@@ -163,9 +164,9 @@ class Federation:
             state = _judge(state, scores)
         rows = client_rows(invited, done, replies, failures, accuracies)
         if self.is_over(state):  # the last round shows everyone, also those who sat it out
-            idle = [client for client in self.clients if client not in invited]
+            idle = sorted(self.clients.keys() - set(invited))
             rows += tuple(
-                {"client": client, "status": "idle", "accuracy": accuracies.get(client)} for client in idle
+                {"client": each, "status": "idle", "accuracy": accuracies.get(each)} for each in idle
             )
         return Round(number, metrics, rows, clock.seconds), state
 

@@ -2,37 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from steelyard.data.examples import AnyExamples
-from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives.base import Local, Objective
+from steelyard.optimizers import OPTIMIZERS, Training
 from steelyard.seeds import generator, seeded
 from steelyard.sharing import Sharing
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a client trains in a round: for `epochs` passes over its data or, if given, for `steps` batches."""
-
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    batch_size: int = 32
-    epochs: int = 1
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("lr", "batch_size", "epochs", "steps"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise InputError(f"training.{name} must be greater than 0, not {value}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,33 +31,22 @@ class Learner:
         """One client's work in one round. `model` is scratch: its content before does not matter."""
         key = (broadcast.round, client, "train")
         self.sharing.write(model, self.layout, broadcast.message, state)
-        bound = self.objective.bind(Local(model, broadcast, len(data)))
-        optimizer = make_optimizer(model, self.training)
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        bound = self.objective.bind(Local(model, parameters, broadcast, len(data)))
+        step = OPTIMIZERS[self.training.optimizer](parameters, self.training)
+        order = generator(self.seed, *key, "order")
         model.train()
         losses = []
         with seeded(self.seed, *key):
-            for positions in batches(
-                len(data), self.training, generator(self.seed, *key, "order"), _norms(model)
-            ):
-                inputs, targets = data.batch(positions)
-                optimizer.zero_grad()
-                loss = bound.loss(inputs, targets)
-                loss.backward()  # type: ignore[no-untyped-call]
-                bound.add_gradient()
-                optimizer.step()
+            for positions in batches(len(data), self.training, order, pair=_normalises_batches(model)):
+                loss = bound.loss(*data.batch(positions))
+                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                bound.add_gradient(gradients)
+                step(gradients)
                 losses.append(loss.detach())
         message = subtract(self.sharing.read(model, self.layout), broadcast.message)
         metrics = {"loss": float(torch.stack(losses).mean()), "steps": float(len(losses))}
         return Trained(Reply(client, message, len(data), metrics), self.sharing.keep(model, self.layout))
-
-
-def make_optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if training.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=training.lr, weight_decay=training.weight_decay)
-    return torch.optim.SGD(
-        parameters, lr=training.lr, momentum=training.momentum, weight_decay=training.weight_decay
-    )
 
 
 def batches(count: int, training: Training, order: torch.Generator, pair: bool) -> Iterator[Tensor]:
@@ -103,5 +72,5 @@ def subtract(after: Message, before: Message) -> Message:
     return Message(after.mean - before.mean, after.variance)
 
 
-def _norms(model: nn.Module) -> bool:
+def _normalises_batches(model: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -7,7 +7,8 @@ import torch
 from steelyard.aggregation import Aggregated
 from steelyard.types import ClientId, Failure, Reply
 
-Row = Mapping[str, float | str | int | None]
+Value = float | str | int | None
+Row = Mapping[str, Value]
 
 
 def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
@@ -30,19 +31,25 @@ def client_rows(
     place = {client: position for position, client in enumerate(done.clients)}
     rows = []
     for client in invited:
-        row: dict[str, float | str | int | None] = {"client": client, "status": "used", "weight": 0.0}
+        row = _claims(replies.get(client)) | {"client": client, "status": "used", "weight": 0.0}
         if client in failures:
             row["status"] = f"failed while {failures[client].stage}: {failures[client].reason}"
         elif client in done.refused:
             row["status"] = done.refused[client]
-        if client in replies:
-            row |= {"num_examples": replies[client].num_examples, **replies[client].metrics}
-        if client in place:
-            row |= {"weight": float(done.weights[place[client]]), "norm": float(done.norms[place[client]])}
-            row |= {
-                name: float(value[place[client]]) for name, value in done.evidence.items() if value.dim() == 1
-            }
-        elif done.skipped and row["status"] == "used":
+        elif done.skipped:
             row["status"] = "not used: the round fell below its quorum"
+        if client in place:
+            row |= _findings(done, place[client])
         rows.append(row | {"accuracy": accuracies.get(client)})
     return tuple(rows)
+
+
+def _claims(reply: Reply | None) -> dict[str, Value]:
+    """What a client says of itself; what the server finds out is written over it."""
+    return {} if reply is None else {**reply.metrics, "num_examples": reply.num_examples}
+
+
+def _findings(done: Aggregated, position: int) -> dict[str, Value]:
+    """What the server finds: weight, norm and the rule's evidence."""
+    evidence = {name: float(value[position]) for name, value in done.evidence.items() if value.dim() == 1}
+    return {"weight": float(done.weights[position]), "norm": float(done.norms[position]), **evidence}

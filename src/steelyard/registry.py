@@ -83,9 +83,9 @@ def resolve(
     open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(factory).parameters.values())
     for key in settings:
         if key not in known and not open_ended:
-            raise unknown(f"setting of {what}", key, known)
+            raise unknown("setting", key, known, of=what)
     resolved = {
-        key: _checked(f"{what}: {key}", value, hints.get(key, Any)) for key, value in settings.items()
+        key: _checked(_place(what, key), value, hints.get(key, Any)) for key, value in settings.items()
     }
     for key, parameter in known.items():
         if key not in resolved and parameter.default is parameter.empty:
@@ -128,6 +128,11 @@ def describe(family: str) -> list[dict[str, Any]]:
     ]
 
 
+def _place(what: str, key: str) -> str:
+    """training.lr, but: weighing rule 'samples': cap."""
+    return f"{what}.{key}" if what.isidentifier() else f"{what}: {key}"
+
+
 def _checked(where: str, value: Any, annotation: Any) -> Any:
     """A value that fits its annotation; a setting that is itself a choice becomes a complete table."""
     if nested := _family_of(annotation):
@@ -135,8 +140,13 @@ def _checked(where: str, value: Any, annotation: Any) -> Any:
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
-        wanted = error.errors()[0]["msg"].replace("Input should", "should")
-        raise InputError(f"{where} {wanted}, not {value!r}.") from None
+        raise InputError(f"{where} {expectation(error)}, not {value!r}.") from None
+
+
+def expectation(error: ValidationError) -> str:
+    """What was expected, in few words: "should be a valid integer"."""
+    message = error.errors()[0]["msg"].split(",")[0]
+    return message.replace("Input should", "should").replace("String should", "should")
 
 
 def _plain(default: Any) -> Any:

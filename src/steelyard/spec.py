@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from steelyard import registry
 from steelyard.aggregation import Server
 from steelyard.errors import InputError, unknown
-from steelyard.learner import Training
+from steelyard.optimizers import Training
 
 Table = dict[str, Any]
 
@@ -40,7 +40,7 @@ def settings(name: str, factory: type) -> BeforeValidator:
     def complete(value: Any) -> Table:
         if not isinstance(value, Mapping):
             raise InputError(f"should be a table, not {value!r}")
-        return registry.resolve(f"[{name}]", factory, value)
+        return registry.resolve(name, factory, value)
 
     return BeforeValidator(complete)
 
@@ -108,7 +108,8 @@ def load_spec(
 def presets() -> dict[str, Table]:
     """The presets by name."""
     files = (each for each in resources.files("steelyard.presets").iterdir() if each.name.endswith(".toml"))
-    return {Path(each.name).stem: tomllib.loads(each.read_text("utf-8")) for each in sorted(files, key=str)}
+    tables = {Path(each.name).stem: tomllib.loads(each.read_text("utf-8")) for each in files}
+    return dict(sorted(tables.items()))
 
 
 def merge(base: Table, over: Mapping[str, Any]) -> Table:
@@ -182,8 +183,7 @@ def _explain(error: ValidationError) -> InputError:
         return unknown("key", where, [".".join([*parents, field]) for field in fields])
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return InputError(str(cause) if where in str(cause) else f"{where}: {cause}")
-    wanted = first["msg"].replace("Input should", "should").replace("String should", "should")
-    return InputError(f"{where} {wanted}, not {first['input']!r}.")
+    return InputError(f"{where} {registry.expectation(error)}, not {first['input']!r}.")
 
 
 def _without_none(table: Mapping[str, Any]) -> Table:

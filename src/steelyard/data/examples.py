@@ -67,7 +67,7 @@ class DatasetExamples:
 
     def __init__(self, dataset: TorchDataset[Any], rows: Tensor) -> None:
         self.dataset, self.rows = dataset, rows
-        self.input_shape = tuple(dataset[0][0].shape)
+        self.input_shape = tuple(default_collate([dataset[0][0]]).shape[1:])
 
     def __len__(self) -> int:
         return len(self.rows)

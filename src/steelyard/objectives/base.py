@@ -1,7 +1,7 @@
 """What a client's objective is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -15,15 +15,13 @@ class Local:
     """One client's round, as an objective sees it before the first step."""
 
     model: nn.Module
+    parameters: Sequence[nn.Parameter]
+    """Those that are trained; gradients come in the same order."""
     broadcast: Broadcast
     num_examples: int
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-
-def nothing() -> None:
+def nothing(gradients: Sequence[Tensor]) -> None:
     """No closed-form gradient to add."""
 
 
@@ -32,8 +30,8 @@ class Bound(NamedTuple):
 
     loss: Callable[[Tensor, Tensor], Tensor]
     """The differentiable loss of a batch (inputs, targets)."""
-    add_gradient: Callable[[], None] = nothing
-    """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
+    add_gradient: Callable[[Sequence[Tensor]], None] = nothing
+    """Adds to the gradients of the loss, in place, what has a closed form."""
 
 
 class Objective(ABC):

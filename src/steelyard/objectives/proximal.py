@@ -1,8 +1,10 @@
 """FedProx (Li et al., 2020): stay near the model that came down."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from steelyard.objectives.base import Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
@@ -17,13 +19,12 @@ class Proximal(Objective):
 
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)
-        start = [(parameter, parameter.detach().clone()) for parameter in local.parameters]
+        start = [parameter.detach().clone() for parameter in local.parameters]
 
         @torch.no_grad()
-        def add_gradient() -> None:
-            base.add_gradient()
-            used = [(now.grad, now, then) for now, then in start if now.grad is not None]
-            gradients, now, then = map(list, zip(*used, strict=True))
-            torch._foreach_add_(gradients, torch._foreach_sub(now, then), alpha=self.mu)
+        def add_gradient(gradients: Sequence[Tensor]) -> None:
+            base.add_gradient(gradients)
+            for gradient, now, then in zip(gradients, local.parameters, start, strict=True):
+                gradient.add_(now - then, alpha=self.mu)
 
         return Bound(base.loss, add_gradient)

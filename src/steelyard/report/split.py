@@ -9,6 +9,7 @@ from steelyard import registry
 from steelyard.data import Client, Dataset, Examples
 from steelyard.experiment import deal_clients
 from steelyard.report.split_figure import draw_split
+from steelyard.report.summary import said
 from steelyard.spec import Spec
 
 THUMBNAILS = 6
@@ -22,19 +23,14 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
         [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
     )
     names = [client.id for client in clients]
-    title = f"{dataset.name}, {_said(spec.data.partition)}"
+    title = f"{dataset.name}, {said(spec.data.partition)}"
     if spec.data.shift is not None:
-        title += f", {_said(spec.data.shift)}"
+        title += f", {said(spec.data.shift)}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_split(
         counts, dataset.class_names, names, title, path, _thumbnails(clients) if spec.data.shift else None
     )
     return dict(zip(names, counts.tolist(), strict=True))
-
-
-def _said(choice: dict[str, object]) -> str:
-    settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in choice.items() if key != "name")
-    return f"{choice['name']} ({settings})" if settings else str(choice["name"])
 
 
 def _thumbnails(clients: list[Client]) -> Tensor:

@@ -1,7 +1,7 @@
 """What a recorded run came to, as plain values: the terminal, JSON and files all show this."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from steelyard.record import Run
@@ -15,6 +15,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "name": meta.get("name", run.path.name),
+        "about": _about(run.spec),
         "status": meta["status"],
         "error": meta.get("error"),
         "seed": run.spec.get("seed"),
@@ -26,6 +27,22 @@ def summarise(run: Run) -> dict[str, Any]:
         "accuracies": [row["accuracy"] for row in evaluated],
         "clients": client_table(run.clients),
     }
+
+
+def _about(spec: Mapping[str, Any]) -> str:
+    """The experiment in a few words: the data, who holds it, the model."""
+    if not spec:
+        return ""
+    data = spec["data"]
+    parts = [data["dataset"]["name"], f"{data['clients']} clients", said(data["partition"])]
+    parts += [said(data["shift"])] if "shift" in data else []
+    return " · ".join([*parts, spec["model"]["name"]])
+
+
+def said(choice: Mapping[str, Any]) -> str:
+    """A choice in words: dirichlet (alpha 0.3, min size 1)."""
+    settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in choice.items() if key != "name")
+    return f"{choice['name']} ({settings})" if settings else str(choice["name"])
 
 
 def client_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from steelyard.types import Round
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
+HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
 MOST_CLIENTS = 40
 
 
@@ -22,7 +23,7 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
     """A live line: round, accuracy, loss and the time left. Yields what is to be told of every round."""
     columns = (
         TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=30, complete_style="cyan", finished_style="cyan"),
         TextColumn("round {task.completed}/{task.total}"),
         TextColumn("{task.fields[scores]}"),
         TimeElapsedColumn(),
@@ -44,10 +45,8 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
 
 def run_report(summary: dict[str, Any]) -> RenderableType:
     """A finished run on one screen."""
-    parts: list[RenderableType] = [
-        Text.assemble((summary["name"], "bold"), f"  {_how_it_ended(summary)}"),
-        "",
-    ]
+    title = Text.assemble((summary["name"], "bold"), ("  " + summary["about"], "dim"))
+    parts: list[RenderableType] = [title, _how_it_ended(summary), ""]
     if summary["clients"]:
         parts += [client_report(summary["clients"]), ""]
     if summary["accuracies"]:
@@ -70,7 +69,7 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
     heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
     for row in clients[:MOST_CLIENTS]:
         weight = row["weight"] or 0.0
-        share = Text.assemble(f"{weight:6.3f} ", ("█" * round(BAR * weight / heaviest), "cyan"))
+        share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
         aside = f"{row['set_aside']} of {row['rounds']} rounds: {row['reason']}" if row["set_aside"] else ""
         table.add_row(row["client"], _number(row["num_examples"]), share, _score(row["accuracy"]), aside)
     if len(clients) > MOST_CLIENTS:
@@ -85,10 +84,10 @@ def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> T
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
     table.title_justify, table.title_style = "left", "dim"
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     names = list(rows[0]["metrics"])
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(HEADINGS.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(Text(row["name"], "bold"), *(_spread(row["metrics"].get(name)) for name in names))
     return table

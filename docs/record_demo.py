@@ -1,0 +1,57 @@
+"""Record `steelyard run` in a real terminal as docs/demo.svg: a moment of the progress display, then the end.
+
+python docs/record_demo.py
+"""
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+WIDTH = 92
+
+
+def record(folder: str) -> str:
+    """Everything the command writes to a terminal of our width."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+    command = [sys.executable, "-m", "steelyard", "run"]
+    with subprocess.Popen(command, stdout=follower, stderr=follower, cwd=folder, env=environment) as process:
+        os.close(follower)
+        pieces = []
+        while True:
+            try:
+                piece = os.read(leader, 4096)
+            except OSError:  # the other side closed
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+    if process.returncode:
+        raise SystemExit(f"steelyard run ended with {process.returncode}")
+    return b"".join(pieces).decode()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        output = record(folder)
+    frames = [frame for frame in re.split(r"\r|\n", output) if "accuracy" in frame and "round" in frame]
+    end = re.sub(r"\x1b\[[0-9;]*[AKJlh]|\x1b\[\?25[lh]|\r", "", output[output.rindex("\x1b[?25h") :])
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    console.print(Text.assemble(("$ ", "dim"), "steelyard run"))
+    console.print(
+        Text.from_ansi(re.sub(r"\x1b\[[0-9;]*[AKJlh]|\x1b\[\?25[lh]", "", frames[len(frames) // 2]))
+    )
+    console.print(Text.from_ansi(end.strip("\n")))
+    Path(__file__).with_name("demo.svg").write_text(console.export_svg(title="steelyard"), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

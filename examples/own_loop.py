@@ -1,0 +1,56 @@
+"""The third door: one rule in your own loop. Plain tensors in, weights with evidence out.
+
+python examples/own_loop.py
+"""
+
+import copy
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+import steelyard as sy
+
+images, labels = load_digits(return_X_y=True)
+x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+test, *parties = torch.split(order, [300, 700, 400, 250, 147])
+
+torch.set_num_threads(1)  # such small tensors are faster on one
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def train(start: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """A party's work, however you do it; here ten steps of plain SGD. Returns its parameters."""
+    local = copy.deepcopy(start)
+    optimizer = torch.optim.SGD(local.parameters(), lr=0.5)
+    for _ in range(10):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(local(x[rows]), y[rows]).backward()
+        optimizer.step()
+    return parameters_to_vector(local.parameters()).detach()
+
+
+state = None
+for number in range(1, 16):
+    before = parameters_to_vector(model.parameters()).detach()
+    updates = torch.stack([train(model, rows) - before for rows in parties])
+
+    weighed = sy.weigh(
+        updates,
+        rule="samples",
+        cap=1.5,
+        num_examples=[len(rows) for rows in parties],
+        round=number,
+        state=state,
+    )
+    merged = sy.combine(updates, weighed.weights, rule="mean")
+
+    state = weighed.state  # a rule that learns over rounds remembers here
+    vector_to_parameters(before + merged.mean, model.parameters())
+    if number % 5 == 0:
+        accuracy = (model(x[test]).argmax(1) == y[test]).float().mean()
+        shares = ", ".join(f"{weight:.3f}" for weight in weighed.weights)
+        print(f"round {number:2d}  accuracy {accuracy:.3f}  weights {shares}")

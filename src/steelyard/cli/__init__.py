@@ -1,0 +1,195 @@
+"""The command line. Heavy imports wait until a command needs them: `--help` answers at once."""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from steelyard import __version__
+from steelyard.cli.data import app as data_app
+from steelyard.cli.shared import Json, Out, guarded, show_values, split_words, stderr
+from steelyard.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Federated learning for parties that are unequal and not all to be trusted.\n\n"
+    "[bold]steelyard run[/] trains ten clients on scikit-learn's digits, with no download, in seconds. "
+    "[bold]steelyard list presets[/] shows what else is ready to run, and every setting can be changed:\n\n"
+    "[cyan]steelyard run fedprox data.dataset=mnist model=light-cnn rounds=50 training.lr=0.1[/]",
+)
+app.add_typer(data_app, name="data")
+
+
+class Listable(StrEnum):
+    rules = "rules"
+    objectives = "objectives"
+    combiners = "combiners"
+    sharings = "sharings"
+    datasets = "datasets"
+    partitions = "partitions"
+    shifts = "shifts"
+    models = "models"
+    presets = "presets"
+
+
+@app.command()
+@guarded
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Training seed; data.seed follows unless it is set.")
+    ] = None,
+    out: Out = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run a federation and record it.
+
+    Without an argument: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
+
+    Settings come from the defaults, then the preset, then the file, then the command line. The run keeps them
+    all as [cyan]spec.toml[/], which is itself a file to run.
+
+    [dim]Examples:[/]
+
+        steelyard run
+        steelyard run fedprox objective.mu=0.01 --seed 3
+        steelyard run my.toml data.clients=50 clients_per_round=10
+        steelyard run model=my_package:make_model training.steps=20
+    """
+    from steelyard.record import Run
+    from steelyard.report.summary import summarise
+    from steelyard.report.terminal import run_report
+
+    targets, overrides = split_words(words or [])
+    if len(targets) > 1:
+        raise InputError(
+            f"one preset or spec at a time, not {' and '.join(targets)}; `compare` takes several."
+        )
+    if seed is not None:
+        overrides["seed"] = seed
+    summary = summarise(Run(_run(targets[0] if targets else None, overrides, out)))
+    show_values(summary, lambda: run_report(summary), as_json)
+
+
+@app.command()
+@guarded
+def compare(
+    words: Annotated[list[str], typer.Argument(metavar="A B... [KEY=VALUE]...", hidden=True)],
+    seeds: Annotated[str, typer.Option(help="Training seeds, separated by commas.")] = "0,1,2",
+    out: Out = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run several specs on the same seeds and show mean ± sd.
+
+    What is already recorded under --out is not run again, so an interrupted comparison goes on where it was.
+
+    [dim]Example:[/]
+
+        steelyard compare fedavg fedprox --seeds 0,1,2 data.partition.alpha=0.1
+    """
+    from steelyard.comparison import compare as compare_specs
+    from steelyard.report.terminal import comparison_report, progress
+
+    targets, overrides = split_words(words)
+    if not targets:
+        raise InputError("name at least one preset or spec file to compare.")
+    numbers = _seeds(seeds)
+    rows = compare_specs(
+        targets,
+        numbers,
+        overrides,
+        out,
+        lambda spec: progress(stderr(), f"{spec.name} seed {spec.seed}", spec.rounds),
+    )
+    show_values({"seeds": numbers, "rows": rows}, lambda: comparison_report(rows, numbers), as_json)
+
+
+@app.command()
+@guarded
+def show(
+    path: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],
+    as_json: Json = False,
+) -> None:
+    """Show a recorded run: who counted, how much, and how good the model is."""
+    from steelyard.record import Run
+    from steelyard.report.summary import summarise
+    from steelyard.report.terminal import run_report
+
+    summary = summarise(Run(path))
+    show_values(summary, lambda: run_report(summary), as_json)
+
+
+@app.command("list")
+@guarded
+def list_(
+    kind: Annotated[Listable, typer.Argument(metavar="KIND", help=", ".join(Listable))],
+    as_json: Json = False,
+) -> None:
+    """List what a spec can name, with its settings and their defaults.
+
+    Rules, objectives, models and the rest may also be your own: [cyan]my_package.module:factory[/].
+    """
+    from steelyard import registry
+    from steelyard.report.terminal import catalogue
+    from steelyard.spec import presets
+
+    if kind is Listable.presets:
+        found = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
+        rows = [(each["name"], each["about"]) for each in found]
+        show_values({"presets": found}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json)
+    else:
+        members = registry.describe(kind.value)
+        lines = [(each["name"], _assignments(each["settings"]), each["about"]) for each in members]
+        headings = ("name", "settings", "what it does")
+        show_values({kind.value: members}, lambda: catalogue(kind.value, lines, headings), as_json)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found where the user stands
+    app(prog_name="steelyard")
+
+
+def _run(target: str | None, overrides: dict[str, Any], out: Path) -> Path:
+    """Run a spec with a progress display on standard error."""
+    console = stderr()
+    with console.status("loading"):
+        from steelyard.experiment import build, recorder_for
+        from steelyard.report.terminal import progress
+        from steelyard.spec import load_spec
+
+        spec = load_spec(target, overrides)
+        federation = build(spec)
+    recorder = recorder_for(spec, out)
+    with progress(console, spec.name, spec.rounds) as observer:
+        federation.run(observer, recorder=recorder)
+    return recorder.path
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--seeds takes whole numbers separated by commas, such as 0,1,2, not {text!r}."
+        ) from None
+
+
+def _assignments(settings: dict[str, Any]) -> str:
+    return " ".join(
+        f"{name}={value['name'] if isinstance(value, dict) else value}" for name, value in settings.items()
+    )

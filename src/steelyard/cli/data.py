@@ -1,0 +1,88 @@
+"""steelyard data …"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from steelyard.cli.shared import Json, guarded, show_values, split_words
+
+app = typer.Typer(no_args_is_help=True, help="Find, fetch and look at data sets.", rich_markup_mode="rich")
+
+
+@app.command("list")
+@guarded
+def data_list(as_json: Json = False) -> None:
+    """List the data sets and their licences."""
+    from steelyard.report.terminal import catalogue
+
+    sources = _sources()
+    found = [{"name": each.name, "about": each.about, "licence": each.licence} for each in sources]
+    rows = [(each.name, each.about, each.licence) for each in sources]
+    show_values(
+        {"datasets": found}, lambda: catalogue("data sets", rows, ("name", "what it is", "licence")), as_json
+    )
+
+
+@app.command("get")
+@guarded
+def data_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; see `steelyard data list`.")],
+    as_json: Json = False,
+) -> None:
+    """Fetch a data set into the cache, unless it is here already, and check it."""
+    from steelyard import registry
+    from steelyard.data import store
+    from steelyard.data.sources import source_of
+
+    source = source_of(registry.find("datasets", name))
+    if source.files:
+        store.load(source)
+    show_values(
+        {"name": name, "where": store.status(source)}, lambda: f"{name}: {store.status(source)}", as_json
+    )
+
+
+@app.command("where")
+@guarded
+def data_where(as_json: Json = False) -> None:
+    """Show where data sets are looked for, and where each was found."""
+    from steelyard.data import store
+    from steelyard.report.terminal import catalogue
+
+    folders = {"STEELYARD_DATA": str(store.data_folder() or "not set"), "cache": str(store.cache_folder())}
+    found = {each.name: store.status(each) for each in _sources()}
+    rows = [*folders.items(), *found.items()]
+    show_values(
+        {**folders, "datasets": found}, lambda: catalogue("where data is", rows, ("what", "where")), as_json
+    )
+
+
+@app.command("show")
+@guarded
+def datashow_values(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True)
+    ] = None,
+    png: Annotated[Path, typer.Option(help="The picture to write.")] = Path("split.png"),
+    as_json: Json = False,
+) -> None:
+    """Draw who holds how much of which class.
+
+    [dim]Example:[/]
+
+        steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --png split.png
+    """
+    from steelyard.report.split import draw_spec
+    from steelyard.spec import load_spec
+
+    targets, overrides = split_words(words or [])
+    counts = draw_spec(load_spec(targets[0] if targets else None, overrides), png)
+    show_values({"png": str(png), "counts": counts}, lambda: f"{len(counts)} clients drawn in {png}", as_json)
+
+
+def _sources() -> list[Any]:
+    from steelyard import registry
+    from steelyard.data.sources import source_of
+
+    return [source_of(factory) for factory in registry.names("datasets").values()]

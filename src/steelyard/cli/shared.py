@@ -1,0 +1,77 @@
+"""What the commands have in common: options, errors, output."""
+
+import functools
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from steelyard.errors import InputError, SteelyardError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")
+]
+Out = Annotated[Path, typer.Option("--out", help="The folder in which runs are recorded.")]
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors in one sentence: exit code 2 for bad input, 1 for a failure or an interruption."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except SteelyardError as error:
+            fail(str(error), 2 if isinstance(error, InputError) else 1, kwargs.get("as_json", False))
+        except KeyboardInterrupt:
+            fail("interrupted; the finished rounds are recorded.", 1, kwargs.get("as_json", False))
+
+    return wrapper
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Words with "=" change settings; the others name presets and files."""
+    from steelyard.spec import parse_override
+
+    targets = [word for word in words if "=" not in word]
+    return targets, dict(parse_override(word) for word in words if "=" in word)
+
+
+def stderr() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:
+    """The one way out: JSON, or something for people."""
+    if as_json:
+        print(json.dumps(_finite(values), ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        Console().print(view())
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def fail(message: str, code: int, as_json: bool) -> None:
+    from rich.text import Text
+
+    stderr().print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    if as_json:
+        print(json.dumps({"error": message}, ensure_ascii=False))
+    raise typer.Exit(code)

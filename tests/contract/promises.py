@@ -1,0 +1,128 @@
+"""What every weighing rule promises, as checks that take a case. `test_weighing.py` and the rule in
+CONTRIBUTING.md both go through them."""
+
+import copy
+
+import numpy as np
+import torch
+from cases import WeigherCase
+from torch import Tensor
+
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, Weighed
+from steelyard.weighing import Weigher
+
+CLIENTS = 6
+SIZE = 40
+
+
+def draw(seed: int, clients: int = CLIENTS, size: int = SIZE) -> tuple[Tensor, Tensor]:
+    """Updates with a common direction, and unequal counts."""
+    generator = torch.Generator().manual_seed(seed)
+    common = torch.randn(size, generator=generator)
+    updates = common + torch.randn(clients, size, generator=generator)
+    return updates, torch.randint(1, 500, (clients,), generator=generator).double()
+
+
+def weigh(rule: Weigher, updates: Tensor, counts: Tensor, state: object = None, round: int = 1) -> Weighed:
+    names = tuple(f"client-{position}" for position in range(len(updates)))
+    before = rule.init() if state is None else state
+    return rule.weigh(Geometry(updates), RoundInfo(round, names, counts), before)
+
+
+def check_reference(case: WeigherCase) -> None:
+    for seed in range(5):
+        updates, counts = draw(seed)
+        expected = case.reference(updates.double().numpy(), counts.numpy())
+        np.testing.assert_allclose(weigh(case.rule, updates, counts).weights.numpy(), expected, rtol=1e-6)
+
+
+def check_weights(case: WeigherCase) -> None:
+    """Float64, one a client, finite, summing to 1, for updates of any scale; evidence likewise."""
+    for scale in (1e-12, 1.0, 1e12):
+        updates, counts = draw(1)
+        weighed = weigh(case.rule, updates * scale, counts)
+        assert weighed.weights.dtype == torch.float64
+        assert weighed.weights.shape == (CLIENTS,)
+        assert torch.isfinite(weighed.weights).all()
+        torch.testing.assert_close(weighed.weights.sum(), torch.tensor(1.0, dtype=torch.float64))
+        assert all(value.shape in ((), (CLIENTS,)) for value in weighed.evidence.values())
+
+
+def check_permutation(case: WeigherCase) -> None:
+    """The order of the clients does not matter."""
+    updates, counts = draw(2)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    straight = weigh(case.rule, updates, counts).weights
+    shuffled = weigh(case.rule, updates[order], counts[order]).weights
+    torch.testing.assert_close(shuffled, straight[order], rtol=1e-9, atol=1e-12)
+
+
+def check_identical(case: WeigherCase) -> None:
+    """Clients that send the same and hold the same count the same."""
+    updates = torch.randn(1, SIZE, generator=torch.Generator().manual_seed(3)).repeat(CLIENTS, 1)
+    weights = weigh(case.rule, updates, torch.full((CLIENTS,), 7.0, dtype=torch.float64)).weights
+    torch.testing.assert_close(weights, torch.full_like(weights, 1 / CLIENTS))
+
+
+def check_one_client(case: WeigherCase) -> None:
+    updates, counts = draw(4, clients=1)
+    torch.testing.assert_close(weigh(case.rule, updates, counts).weights, torch.ones(1, dtype=torch.float64))
+
+
+def check_zero_updates(case: WeigherCase) -> None:
+    """Nobody moved: finite weights that sum to 1. One did not move: still."""
+    updates, counts = draw(5)
+    for given in (torch.zeros_like(updates), updates.index_fill(0, torch.tensor([0]), 0.0)):
+        weights = weigh(case.rule, given, counts).weights
+        assert torch.isfinite(weights).all()
+        torch.testing.assert_close(weights.sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def check_dtype(case: WeigherCase) -> None:
+    """Float32 and float64 updates give the same weights, up to float32's precision."""
+    updates, counts = draw(6)
+    narrow, wide = (
+        weigh(case.rule, updates, counts).weights,
+        weigh(case.rule, updates.double(), counts).weights,
+    )
+    torch.testing.assert_close(narrow, wide, rtol=1e-5, atol=1e-7)
+
+
+def check_purity(case: WeigherCase) -> None:
+    """Inputs, settings and the old state are not touched; the same call gives the same bits."""
+    updates, counts = draw(7)
+    kept_updates, kept_counts, kept_rule = updates.clone(), counts.clone(), repr(case.rule)
+    state = weigh(case.rule, updates, counts).state
+    kept_state = copy.deepcopy(dict(state))
+    first = weigh(case.rule, updates, counts, state, round=2)
+    second = weigh(case.rule, updates, counts, state, round=2)
+    assert torch.equal(first.weights, second.weights)
+    assert torch.equal(updates, kept_updates)
+    assert torch.equal(counts, kept_counts)
+    assert repr(case.rule) == kept_rule
+    assert state.keys() == kept_state.keys()
+    assert all(torch.equal(state[key], kept_state[key]) for key in state)
+
+
+def check_state(case: WeigherCase) -> None:
+    """State is named tensors, and a client may be absent from a round."""
+    updates, counts = draw(8)
+    state = case.rule.init()
+    for round, present in enumerate(([0, 1, 2, 3, 4, 5], [1, 3], [0, 1, 2, 3, 4, 5]), start=1):
+        names = tuple(f"client-{position}" for position in present)
+        info = RoundInfo(round, names, counts[present])
+        weighed = case.rule.weigh(Geometry(updates[present]), info, state)
+        state = weighed.state
+        assert weighed.weights.shape == (len(present),)
+        assert all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items())
+
+
+def check_offers(case: WeigherCase) -> None:
+    """What a rule says it offers is what it sends down."""
+    updates, counts = draw(9)
+    state = weigh(case.rule, updates, counts).state
+    assert case.rule.offer(state).keys() == case.rule.offers
+
+
+PROMISES = [check for name, check in sorted(globals().items()) if name.startswith("check_")]

@@ -1,0 +1,163 @@
+"""What a model is worth: the numbers of scikit-learn, and of a pencil."""
+
+import math
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, log_loss
+from torch import Tensor, nn
+
+from steelyard.data.clients import Client
+from steelyard.data.examples import AnyExamples, Examples, examples
+from steelyard.evaluation import Scorer, accuracy, fairness, nll, predict, worst
+from steelyard.evaluation.predict import BATCH
+
+RANDOM = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(300, 5, generator=RANDOM)
+TARGETS = torch.randint(0, 4, (300,), generator=RANDOM)
+
+
+def classifier() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 16), nn.Dropout(0.5), nn.Linear(16, 4))
+
+
+# Accuracy and likelihood
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_accuracy_and_nll_are_those_of_scikit_learn(dtype: torch.dtype) -> None:
+    log_probabilities = (3 * torch.randn(300, 4, generator=RANDOM, dtype=dtype)).log_softmax(1)
+    probabilities = log_probabilities.double().softmax(1).numpy()
+    predicted = log_probabilities.argmax(1)
+    assert accuracy(log_probabilities, TARGETS) == pytest.approx(
+        accuracy_score(TARGETS, predicted), abs=1e-12
+    )
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-12
+    assert nll(log_probabilities, TARGETS) == pytest.approx(
+        log_loss(TARGETS.numpy(), probabilities, labels=range(4)), rel=tolerance
+    )
+
+
+def test_a_large_test_set_is_summed_in_float64() -> None:
+    count = 3_000_000
+    assert nll(torch.full((count, 1), -0.1), torch.zeros(count, dtype=torch.int64)) == pytest.approx(
+        float(torch.tensor(0.1).double()), rel=1e-9
+    )
+
+
+# Fairness
+
+
+def test_fairness_as_computed_by_hand() -> None:
+    numbers = fairness(torch.tensor([0.9, 0.5, 0.7, 0.5], dtype=torch.float64))
+    assert numbers == pytest.approx(
+        {
+            "client_accuracy": 0.65,
+            "client_accuracy_sd": math.sqrt((0.25**2 + 0.15**2 + 0.05**2 + 0.15**2) / 4),
+            "client_accuracy_worst10": 0.5,
+            "client_accuracy_min": 0.5,
+            "client_accuracy_max": 0.9,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "taken"), [(1, 1), (2, 1), (9, 1), (10, 1), (19, 1), (20, 2), (30, 3), (70, 7), (100, 10)]
+)
+def test_the_worst_tenth_takes_whole_clients_and_at_least_one(count: int, taken: int) -> None:
+    accuracies = torch.arange(count, dtype=torch.float64).flip(0)
+    assert worst(accuracies, 0.1) == sum(range(taken)) / taken
+
+
+def test_one_client_has_no_spread() -> None:
+    numbers = fairness(torch.tensor([0.25], dtype=torch.float64))
+    assert numbers.pop("client_accuracy_sd") == 0
+    assert set(numbers.values()) == {0.25}
+
+
+# Predictions
+
+
+def test_predictions_are_log_probabilities_of_every_row_in_order() -> None:
+    model = classifier()
+    data = examples(INPUTS, TARGETS)
+    assert len(data) > BATCH, "more than one batch"
+    found = predict(model, data)
+    with torch.no_grad():
+        expected = model.eval()(INPUTS).log_softmax(1)
+    torch.testing.assert_close(found, expected)
+    rows = torch.tensor([7, 3, 299])
+    torch.testing.assert_close(predict(model, data.take(rows)), expected[rows])
+
+
+def test_predicting_is_deterministic_and_leaves_no_gradient() -> None:
+    model = classifier().train()  # with dropout
+    before = torch.get_rng_state()
+    first, second = (predict(model.train(), examples(INPUTS, TARGETS)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not first.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# The scorer
+
+
+def apart(data: Examples) -> Examples:
+    """The same rows on a table of their own."""
+    return Examples(data.inputs[data.rows].clone(), data.labels.clone(), torch.arange(len(data)))
+
+
+def test_accuracies_read_off_the_common_test_set_are_those_of_predicting_each_client_apart() -> None:
+    model = classifier()
+    table = Examples(INPUTS, TARGETS, torch.arange(300))
+    shuffled = torch.randperm(300, generator=RANDOM)
+    common = table.take(shuffled[:200])  # a part of the table, in another order
+    own = [shuffled[:50], shuffled[40:45], shuffled[:200].flip(0), shuffled[199:200]]
+    train = examples(INPUTS[:2], TARGETS[:2])
+    inside = [Client(f"c{number}", train, table.take(rows)) for number, rows in enumerate(own)]
+    outside = [Client(client.id, client.train, apart(client.test)) for client in inside]  # type: ignore[arg-type]
+    calls: list[AnyExamples] = []
+
+    def counted(data: AnyExamples) -> Tensor:
+        calls.append(data)
+        return predict(model, data)
+
+    together, by_client = Scorer(inside, common).score(counted)
+    assert len(calls) == 1, "one pass over the common test set serves everyone"
+    separately, by_client_apart = Scorer(outside, apart(common)).score(counted)
+    assert len(calls) == 6
+    assert by_client == pytest.approx(by_client_apart)
+    assert together == pytest.approx(separately)
+    predicted = predict(model, table).argmax(1)
+    for number, rows in enumerate(own):
+        assert by_client[f"c{number}"] == pytest.approx(accuracy_score(TARGETS[rows], predicted[rows]))
+    assert len(set(by_client.values())) == 4, "the clients can be told apart"
+    assert together["accuracy"] == pytest.approx(accuracy_score(common.labels, predicted[common.rows]))
+
+
+def test_clients_with_a_test_set_of_their_own_are_scored_beside_those_without() -> None:
+    model = classifier()
+    common = Examples(INPUTS, TARGETS, torch.arange(300))
+    train = examples(INPUTS[:2], TARGETS[:2])
+    own = (INPUTS[:40] + 1, TARGETS[:40])
+    clients = [Client("a", train, own), Client("b", train), Client("c", train, common.take(torch.arange(9)))]
+    metrics, by_client = Scorer(clients, common).score(lambda data: predict(model, data))
+    assert sorted(by_client) == ["a", "c"]
+    predicted = predict(model, examples(own)).argmax(1)
+    assert by_client["a"] == pytest.approx(accuracy_score(own[1], predicted))
+    assert metrics["client_accuracy"] == pytest.approx((by_client["a"] + by_client["c"]) / 2)
+
+
+def test_without_any_test_data_there_is_nothing_to_score() -> None:
+    clients = [Client("a", (INPUTS[:2], TARGETS[:2]))]
+    assert Scorer(clients, None).score(lambda data: pytest.fail("nothing to predict")) == ({}, {})
+
+
+def test_without_a_common_test_set_only_the_clients_are_scored() -> None:
+    own = (INPUTS[:40], TARGETS[:40])
+    metrics, by_client = Scorer([Client("a", own, own)], None).score(lambda data: predict(classifier(), data))
+    assert set(by_client) == {"a"}
+    assert "accuracy" not in metrics
+    assert metrics["client_accuracy"] == by_client["a"]

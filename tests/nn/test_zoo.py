@@ -1,0 +1,77 @@
+"""The zoo: every model fits the images it is offered for, and is as large as the papers say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from steelyard.errors import InputError
+from steelyard.nn import zoo
+
+MNIST, CIFAR, DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
+Factory = Callable[..., nn.Module]
+
+
+def size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("factory", "shape"),
+    [
+        *((factory, shape) for factory in (zoo.logistic, zoo.mlp) for shape in (MNIST, CIFAR, DIGITS, (7,))),
+        *((factory, shape) for factory in (zoo.light_cnn, zoo.hybrid_cnn) for shape in (MNIST, CIFAR)),
+    ],
+)
+def test_a_model_maps_a_batch_to_one_number_per_class(factory: Factory, shape: tuple[int, ...]) -> None:
+    model = factory(shape, 7)
+    inputs = torch.randn(5, *shape)
+    assert model(inputs).shape == (5, 7)
+    model(inputs).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("factory", "shape", "settings", "parameters"),
+    [
+        (zoo.logistic, MNIST, {}, 784 * 10 + 10),
+        (zoo.mlp, DIGITS, {}, (64 * 64 + 64) + (64 * 10 + 10)),
+        (zoo.mlp, DIGITS, {"hidden": 5, "layers": 2}, (64 * 5 + 5) + (5 * 5 + 5) + (5 * 10 + 10)),
+        (zoo.mlp, DIGITS, {"layers": 0}, 64 * 10 + 10),
+        # 28 → 24 → 12 → 8 → 4: (1·25 + 1)·10 + (10·25 + 1)·20 + (20·16 + 1)·50 + (50 + 1)·10
+        (zoo.light_cnn, MNIST, {}, 260 + 5_020 + 16_050 + 510),
+        # 32 → 28 → 14 → 10 → 5
+        (zoo.light_cnn, CIFAR, {}, 760 + 5_020 + 25_050 + 510),
+        # (25 + 1)·6 + (6·25 + 1)·16 + (16·16 + 1)·120 + (120 + 1)·84 + (84 + 1)·10
+        (zoo.hybrid_cnn, MNIST, {}, 156 + 2_416 + 30_840 + 10_164 + 850),
+    ],
+)
+def test_the_number_of_parameters_as_counted_by_hand(
+    factory: Factory, shape: tuple[int, ...], settings: dict[str, Any], parameters: int
+) -> None:
+    assert size(factory(shape, 10, **settings)) == parameters
+
+
+@pytest.mark.parametrize(("factory", "name"), [(zoo.light_cnn, "light-cnn"), (zoo.hybrid_cnn, "hybrid-cnn")])
+@pytest.mark.parametrize("shape", [DIGITS, (1, 15, 28), (1, 28, 15), (784,), (28, 28)])
+def test_images_too_small_for_two_convolutions_are_refused(
+    factory: Factory, name: str, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(InputError, match=f"{name} needs images of at least 16×16"):
+        factory(shape, 10)
+
+
+@pytest.mark.parametrize("factory", [zoo.light_cnn, zoo.hybrid_cnn])
+@pytest.mark.parametrize("shape", [(1, 16, 16), (2, 17, 30)])
+def test_the_smallest_and_oblong_images_fit(factory: Factory, shape: tuple[int, ...]) -> None:
+    assert factory(shape, 3)(torch.randn(2, *shape)).shape == (2, 3)
+
+
+def test_a_network_without_its_bends_would_be_linear() -> None:
+    inputs = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    for factory in (zoo.mlp, zoo.light_cnn, zoo.hybrid_cnn):
+        model = factory(MNIST, 10)
+        middle = model(inputs.mean(0, keepdim=True))
+        assert not torch.allclose(middle, model(inputs).mean(0, keepdim=True), atol=1e-5)

@@ -1,0 +1,161 @@
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from steelyard.report.terminal import (
+    catalogue,
+    client_report,
+    comparison_report,
+    progress,
+    run_report,
+    sparkline,
+)
+from steelyard.types import Round
+
+
+def shown(view: RenderableType, width: int = 120) -> str:
+    """What stands on the screen, without the spaces at the end of lines."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(view)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def client(name: str, weight: float | None = 0.5, **more: Any) -> dict[str, Any]:
+    row = {"client": name, "num_examples": 1234, "rounds": 4, "weight": weight, "accuracy": 0.9}
+    return {**row, "set_aside": 0, "reason": None, **more}
+
+
+def summary(**more: Any) -> dict[str, Any]:
+    return {
+        "path": "runs/mine",
+        "name": "mine",
+        "about": "digits · 2 clients",
+        "status": "finished",
+        "error": None,
+        "seed": 0,
+        "rounds": 3,
+        "seconds": 1.25,
+        "metrics": {"accuracy": 0.91234, "nll": 0.5, "client_accuracy_worst10": 0.75},
+        "accuracies": [0.0, 0.5, 1.0],
+        "clients": [client("a"), client("b")],
+        **more,
+    }
+
+
+def line_of(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(name))
+
+
+def test_a_client_is_shown_with_samples_weight_and_accuracy() -> None:
+    line = line_of(shown(client_report([client("oslo", 0.25)])), "oslo")
+    for value in ("1,234", "0.250", "0.900"):
+        assert value in line
+
+
+def test_bars_are_as_long_as_weights_are_heavy() -> None:
+    text = shown(client_report([client("a", 0.5), client("b", 0.25), client("c", 0.0)]))
+    bars = [sum(not each.isascii() for each in line_of(text, name)) for name in "abc"]
+    assert bars == [16, 8, 0]
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    line = line_of(shown(client_report([client("a", None, num_examples=None, accuracy=None)])), "a")
+    assert line.count("–") == 2
+    assert "None" not in line
+
+
+def test_who_was_set_aside_is_shown_with_count_and_reason() -> None:
+    rows = [client("a", set_aside=2, reason="sent a mean that is not finite"), client("b")]
+    text = shown(client_report(rows))
+    assert "2 of 4 rounds: sent a mean that is not finite" in line_of(text, "a")
+    assert "rounds" not in line_of(text, "b")
+    assert "set aside" in text
+
+
+def test_the_column_is_left_out_if_nobody_was_set_aside() -> None:
+    assert "set aside" not in shown(client_report([client("a"), client("b")]))
+
+
+@pytest.mark.parametrize(("count", "lines", "rest"), [(40, 40, None), (41, 40, 1), (100, 40, 60)])
+def test_a_long_table_says_how_many_more_there_are(count: int, lines: int, rest: int | None) -> None:
+    text = shown(client_report([client(f"client-{number:03}") for number in range(count)]))
+    assert text.count("client-") == lines
+    assert ("more" in text) == (rest is not None)
+    if rest:
+        assert f"and {rest} more" in text
+
+
+def test_a_sparkline_runs_from_lowest_to_highest() -> None:
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([]) == ""
+
+
+def test_a_long_sparkline_keeps_its_ends() -> None:
+    line = sparkline([1.0, *[0.0] * 498, 1.0])
+    assert len(line) == 60
+    assert (line[0], line[30], line[-1]) == ("█", "▁", "█")
+
+
+def test_a_report_shows_clients_scores_and_path() -> None:
+    text = shown(run_report(summary()))
+    for part in ("mine", "digits · 2 clients", "3 rounds in 1.2 s", "0.9123", "0.5000", "0.7500", "▁▅█"):
+        assert part in text
+    assert "test accuracy" in text
+    assert line_of(text, "recorded in").endswith("runs/mine")
+
+
+def test_a_run_that_did_not_finish_says_so() -> None:
+    assert "interrupted after 3 rounds" in shown(run_report(summary(status="interrupted")))
+    failed = shown(run_report(summary(status="failed", error="it broke")))
+    assert "failed after 3 rounds" in failed
+    assert "it broke" in failed
+
+
+def test_a_run_without_rounds_can_be_shown() -> None:
+    empty = summary(rounds=0, seconds=0.0, metrics={}, accuracies=[], clients=[], status="failed")
+    text = shown(run_report(empty))
+    assert "failed after 0 rounds" in text
+    assert "accuracy" not in text
+
+
+def test_a_comparison_has_mean_and_deviation_of_every_contender() -> None:
+    rows = [
+        {"name": "fedavg", "metrics": {"accuracy": {"mean": 0.9, "sd": 0.0125}}},
+        {"name": "fedprox", "metrics": {"accuracy": {"mean": 0.95, "sd": None}}},
+    ]
+    text = shown(comparison_report(rows, [3, 5]))
+    assert "seeds 3, 5" in text
+    assert "0.9000 ± 0.0125" in line_of(text, "fedavg")
+    assert line_of(text, "fedprox").endswith("0.9500")
+
+
+def test_a_contender_without_a_score_gets_a_dash() -> None:
+    rows = [{"name": "a", "metrics": {"nll": {"mean": 1.0, "sd": 0.5}}}, {"name": "b", "metrics": {}}]
+    assert line_of(shown(comparison_report(rows, [0, 1])), "b").endswith("–")
+
+
+def test_a_catalogue_lists_every_row_under_its_headings() -> None:
+    text = shown(catalogue("things", [("one", "the first"), ("two", "the second")], ("name", "about")))
+    assert text.splitlines()[0] == "things"
+    assert line_of(text, "name").split() == ["name", "about"]
+    assert line_of(text, "two").split(maxsplit=1) == ["two", "the second"]
+
+
+def test_progress_shows_the_round_and_the_scores_on_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    with progress(console, "mine", 5) as observe:
+        observe(Round(2, {"accuracy": 0.625, "loss": 1.5}, ()))
+        observe(Round(3, {}, ()))  # not evaluated: the scores before stay
+    text = console.file.getvalue()
+    for part in ("mine", "round 3/5", "accuracy 0.625", "loss 1.500"):
+        assert part in text.replace("\x1b[?25l", "")
+
+
+def test_progress_is_silent_when_nobody_is_looking() -> None:
+    console = Console(file=io.StringIO())
+    with progress(console, "mine", 5) as observe:
+        observe(Round(1, {"accuracy": 0.5}, ()))
+    assert console.file.getvalue() == ""

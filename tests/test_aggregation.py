@@ -1,0 +1,309 @@
+"""The server's side of a round: nothing in a reply is trusted, and the model moves as the settings say."""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from steelyard.aggregation import Aggregated, Aggregator, Server, ServerState
+from steelyard.combining import Combiner, Mean
+from steelyard.errors import InputError
+from steelyard.geometry import Geometry
+from steelyard.types import Combined, Message, Reply, RoundInfo, Stack, State, Weighed
+from steelyard.weighing import Samples, Uniform, Weigher
+
+MEAN = torch.tensor([1.0, 2.0])
+
+
+class MeanAndVariance(Combiner):
+    needs = frozenset({"mean", "variance"})
+
+    def combine(self, stack: Stack, weights: Tensor) -> Combined:
+        assert stack.variance is not None
+        return Combined(weights.float() @ stack.mean, weights.float() @ stack.variance)
+
+
+class Fixed(Weigher):
+    """Returns what it was told to, and keeps what it saw."""
+
+    def __init__(self, *weights: float) -> None:
+        self.weights = torch.tensor(weights, dtype=torch.float64)
+        self.seen: list[tuple[Tensor, RoundInfo, State]] = []
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        self.seen.append((geometry.updates, round, state))
+        return Weighed(self.weights, {"calls": torch.tensor(len(self.seen))})
+
+
+def reply(client: str, *mean: float, examples: Any = 10, variance: Tensor | None = None) -> Reply:
+    return Reply(client, Message(torch.tensor(mean, dtype=torch.float32), variance), examples)
+
+
+def aggregate(
+    replies: Sequence[Reply],
+    *,
+    invited: Sequence[str] | None = None,
+    start: Message | ServerState | None = None,
+    weigher: Weigher | None = None,
+    combiner: Combiner | None = None,
+    num_parameters: int | None = None,
+    **server: Any,
+) -> Aggregated:
+    if start is None:
+        start = Message(torch.zeros_like(replies[0].message.mean))
+    message = start.message if isinstance(start, ServerState) else start
+    size = len(message.mean) if num_parameters is None else num_parameters
+    aggregator = Aggregator(weigher or Samples(), combiner or Mean(), Server(**server), size)
+    state = start if isinstance(start, ServerState) else aggregator.init(start)
+    return aggregator.aggregate(state, replies, invited or sorted({each.client for each in replies}), 1)
+
+
+# Screening
+
+PLAIN = Message(torch.zeros(2))
+POSTERIOR = Message(torch.zeros(2), torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("bad", "start", "reason"),
+    [
+        pytest.param([reply("c", math.nan, 1)], PLAIN, "mean that is not finite", id="nan"),
+        pytest.param([reply("c", 1, math.inf)], PLAIN, "mean that is not finite", id="inf"),
+        pytest.param([reply("c", 1, -math.inf)], PLAIN, "mean that is not finite", id="minus-inf"),
+        pytest.param([reply("c", 1, 2, 3)], PLAIN, r"shape \(3,\), not \(2,\)", id="too-long"),
+        pytest.param([reply("c", 1)], PLAIN, r"shape \(1,\), not \(2,\)", id="too-short"),
+        pytest.param(
+            [Reply("c", Message(torch.ones(1, 2)), 10)], PLAIN, r"shape \(1, 2\), not \(2,\)", id="matrix"
+        ),
+        pytest.param(
+            [Reply("c", Message(MEAN.double()), 10)], PLAIN, "torch.float64, not torch.float32", id="float64"
+        ),
+        pytest.param(
+            [Reply("c", Message(MEAN.int()), 10)], PLAIN, "torch.int32, not torch.float32", id="int"
+        ),
+        pytest.param([reply("c", 1, 1, variance=torch.ones(2))], PLAIN, "variance", id="extra-variance"),
+        pytest.param([reply("c", 1, 1)], POSTERIOR, "variance", id="missing-variance"),
+        pytest.param(
+            [reply("c", 1, 1, variance=torch.tensor([1.0, -0.1]))],
+            POSTERIOR,
+            "negative variance",
+            id="negative-variance",
+        ),
+        pytest.param(
+            [reply("c", 1, 1, variance=torch.tensor([1.0, math.nan]))],
+            POSTERIOR,
+            "variance that is not finite",
+            id="nan-variance",
+        ),
+        pytest.param(
+            [reply("c", 1, 1, variance=torch.ones(3))], POSTERIOR, "variance of shape", id="long-variance"
+        ),
+        pytest.param([reply("c", 1, 1, examples=0)], PLAIN, "claims 0 examples", id="no-examples"),
+        pytest.param([reply("c", 1, 1, examples=-3)], PLAIN, "claims -3 examples", id="negative-examples"),
+        pytest.param([reply("c", 1, 1, examples=10**15)], PLAIN, f"claims {10**15} ", id="too-many-examples"),
+        pytest.param([reply("c", 1, 1, examples=True)], PLAIN, "claims True examples", id="true-examples"),
+        pytest.param([reply("c", 1, 1, examples=10.0)], PLAIN, "claims 10.0 examples", id="float-examples"),
+        pytest.param([reply("c", 1, 1), reply("c", 1, 1)], PLAIN, "more than one reply", id="twice"),
+        pytest.param([reply("c", 1, math.nan), reply("c", 1, 1)], PLAIN, "more than one", id="second-try"),
+        pytest.param([], PLAIN, "no reply", id="missing"),
+    ],
+)
+def test_an_unusable_reply_is_set_aside_with_the_reason_and_the_round_goes_on(
+    bad: list[Reply], start: Message, reason: str
+) -> None:
+    variance = None if start.variance is None else torch.tensor([2.0, 3.0])
+    good = [reply("a", 1, 0, examples=30, variance=variance), reply("b", 0, 4, variance=variance)]
+    combiner = Mean() if variance is None else MeanAndVariance()
+    done = aggregate([*bad, *good], invited=["a", "b", "c"], start=start, combiner=combiner)
+    assert done.clients == ("a", "b")
+    assert list(done.refused) == ["c"]
+    assert re.search(reason, done.refused["c"])
+    assert done.weights.tolist() == [0.75, 0.25]
+    assert done.state.message.mean.tolist() == [0.75, 1.0]
+    assert not done.skipped
+
+
+def test_a_client_that_was_not_invited_is_set_aside_and_takes_no_place() -> None:
+    done = aggregate([reply("a", 1, 0), reply("z", 9, 9)], invited=["a", "b"])
+    assert done.clients == ("a",)
+    assert "not invited" in done.refused["z"]
+    assert "no reply" in done.refused["b"]
+    assert done.state.message.mean.tolist() == [1, 0]
+
+
+def test_the_largest_believable_count_is_a_setting() -> None:
+    replies = [reply("a", 1, 0, examples=100), reply("b", 0, 1, examples=101)]
+    assert aggregate(replies, max_examples=100).clients == ("a",)
+    assert aggregate(replies, max_examples=101).clients == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("quorum", "usable", "skipped"),
+    [(0.5, 1, True), (0.5, 2, False), (1.0, 3, True), (1.0, 4, False), (0.0, 1, False), (0.0, 0, True)],
+)
+def test_below_its_quorum_a_round_is_skipped_whole(quorum: float, usable: int, skipped: bool) -> None:
+    weigher = Fixed(*[1 / max(usable, 1)] * usable)
+    state = ServerState(Message(torch.zeros(2)), {"calls": torch.tensor(0)}, torch.ones(2))
+    replies = [reply(client, 1 if number < usable else math.nan, 1) for number, client in enumerate("abcd")]
+    done = aggregate(replies, start=state, weigher=weigher, quorum=quorum, momentum=0.5)
+    assert done.skipped == skipped
+    assert len(done.clients) == len(done.weights) == len(done.norms) == (0 if skipped else usable)
+    assert sorted(done.refused) == list("abcd")[usable:]
+    if skipped:
+        assert done.state is state
+        assert not weigher.seen
+        assert state.message.mean.tolist() == [0, 0]
+
+
+# Clipping
+
+
+def clipped(replies: list[Reply], limit: float | str, **settings: Any) -> tuple[list[Tensor], Aggregated]:
+    """Each client's update as it comes out of a round in which only that client counts."""
+    eye = torch.eye(len(replies)).tolist()
+    rounds = [aggregate(replies, weigher=Fixed(*weights), clip=limit, **settings) for weights in eye]
+    return [done.state.message.mean for done in rounds], rounds[0]
+
+
+def test_clip_shortens_long_updates_and_keeps_their_direction() -> None:
+    updates, done = clipped([reply("a", 3, 4), reply("b", 0.3, 0.4), reply("c", 0, 0)], 1)
+    torch.testing.assert_close(updates[0], torch.tensor([0.6, 0.8]))
+    assert torch.equal(updates[1], torch.tensor([0.3, 0.4]))
+    assert updates[2].tolist() == [0, 0]
+    assert done.norms.tolist() == pytest.approx([5, 0.5, 0]), "as they came, before clipping"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "bounded"),
+    [((1, 2, 50), (1, 2, 2)), ((50, 3, 4, 1), (3.5, 3, 3.5, 1)), ((0, 0, 9), (0, 0, 0))],
+)
+def test_the_median_bound_is_the_median_norm_of_the_round(
+    lengths: tuple[float, ...], bounded: tuple[float, ...]
+) -> None:
+    replies = [reply(client, 0.6 * s, -0.8 * s) for client, s in zip("abcd", lengths, strict=False)]
+    updates, _ = clipped(replies, "median")
+    for update, length in zip(updates, bounded, strict=True):
+        torch.testing.assert_close(update, torch.tensor([0.6 * length, -0.8 * length]))
+
+
+def test_running_statistics_do_not_count_towards_the_norm() -> None:
+    updates, done = clipped([reply("a", 3, 4, 1000), reply("b", 1, 0, 7)], 5, num_parameters=2)
+    assert done.norms.tolist() == [5, 1]
+    assert [update.tolist() for update in updates] == [[3, 4, 1000], [1, 0, 7]]
+
+
+def test_the_weigher_sees_the_clipped_parameters_in_the_order_of_ids() -> None:
+    weigher = Fixed(0.5, 0.5)
+    aggregate(
+        [reply("b", 3, 4, 8, examples=7), reply("a", 0, 1, 5, examples=3)],
+        weigher=weigher,
+        num_parameters=2,
+        clip=2.5,
+    )
+    updates, info, _ = weigher.seen[0]
+    torch.testing.assert_close(updates, torch.tensor([[0.0, 1.0], [1.5, 2.0]]))
+    assert info.clients == ("a", "b")
+    assert info.num_examples.tolist() == [3, 7]
+    assert info.number == 1
+
+
+# The step
+
+
+def test_learning_rate_and_momentum_over_two_rounds_as_computed_by_hand() -> None:
+    # v = 0.5 v + x and w = w + 0.5 v; the third coordinate is a running statistic: s = s + x.
+    start = Message(torch.tensor([1.0, 1.0, 10.0]))
+    settings: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "num_parameters": 2}
+    first = aggregate([reply("a", 2, -4, 1)], start=start, **settings)
+    assert first.state.message.mean.tolist() == [2, -1, 11]
+    second = aggregate([reply("a", 1, 2, -3)], start=first.state, **settings)
+    assert second.state.message.mean.tolist() == [3, -1, 8]
+    assert start.mean.tolist() == [1, 1, 10], "the state before is not touched"
+    assert first.state.message.mean.tolist() == [2, -1, 11]
+
+
+def test_without_momentum_nothing_is_remembered() -> None:
+    first = aggregate([reply("a", 2, -4)], lr=2)
+    second = aggregate([reply("a", 1, 1)], start=first.state, lr=2)
+    assert second.state.message.mean.tolist() == [6, -6]
+    assert second.state.velocity is None
+
+
+def test_momentum_outlives_a_skipped_round() -> None:
+    first = aggregate([reply("a", 4, 0)], momentum=0.5)
+    skipped = aggregate([reply("a", math.nan, 0)], start=first.state, momentum=0.5)
+    third = aggregate([reply("a", 0, 1)], start=skipped.state, momentum=0.5)
+    assert third.state.message.mean.tolist() == [6, 1]
+
+
+def test_a_variance_comes_from_the_combiner_and_is_not_added_up() -> None:
+    replies = [reply("a", 1, 1, variance=torch.tensor([2.0, 4.0])), reply("b", 1, 1, variance=torch.ones(2))]
+    done = aggregate(replies, start=POSTERIOR, combiner=MeanAndVariance(), lr=0.5, momentum=0.9)
+    assert done.state.message.variance is not None
+    assert done.state.message.variance.tolist() == [1.5, 2.5]
+
+
+def test_what_the_weigher_remembers_goes_from_round_to_round() -> None:
+    weigher = Fixed(1)
+    first = aggregate([reply("a", 1)], weigher=weigher)
+    aggregate([reply("a", 1)], weigher=weigher, start=first.state)
+    assert dict(weigher.seen[0][2]) == {}
+    assert dict(weigher.seen[1][2]) == {"calls": 1}
+
+
+@pytest.mark.parametrize("settings", [{}, {"clip": "median", "momentum": 0.9, "lr": 0.3}])
+def test_the_order_of_replies_does_not_change_a_bit(settings: dict[str, Any]) -> None:
+    random = torch.Generator().manual_seed(0)
+    replies = [
+        Reply(client, Message(torch.randn(1000, generator=random)), 10 + 3 * number)
+        for number, client in enumerate("abcdefg")
+    ]
+    outcomes = [
+        aggregate(order, invited="abcdefg", **settings)
+        for order in itertools.islice(itertools.permutations(replies), 0, 5040, 711)
+    ]
+    assert len(outcomes) > 5
+    for done in outcomes:
+        assert done.clients == tuple("abcdefg")
+        assert torch.equal(done.weights, outcomes[0].weights)
+        assert torch.equal(done.state.message.mean, outcomes[0].state.message.mean)
+
+
+# Rules and settings that are wrong
+
+
+@pytest.mark.parametrize("weights", [(math.nan, 1), (math.inf, 0), (1,), (0.3, 0.3, 0.4), ()])
+def test_a_broken_weighing_rule_is_named_and_does_not_reach_the_model(weights: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match=r"weighing rule Fixed .* 2 clients in round 1"):
+        aggregate([reply("a", 1), reply("b", 2)], weigher=Fixed(*weights))
+
+
+def test_samples_weigh_by_examples_and_uniform_does_not() -> None:
+    replies = [reply("a", 1, examples=1), reply("b", 1, examples=2), reply("c", 1, examples=13)]
+    assert aggregate(replies).weights.tolist() == [1 / 16, 2 / 16, 13 / 16]
+    assert aggregate(replies, weigher=Samples(cap=2.5)).weights.tolist() == [1 / 8, 2 / 8, 5 / 8]
+    assert aggregate(replies, weigher=Uniform()).weights.tolist() == [1 / 3, 1 / 3, 1 / 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lr", 0), ("lr", -1), ("momentum", -0.1), ("momentum", 1), ("momentum", math.nan),
+        ("quorum", -0.1), ("quorum", 1.1), ("clip", 0), ("clip", -2), ("clip", math.nan),
+    ],
+)  # fmt: skip
+def test_a_setting_out_of_range_is_named(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=rf"server\.{name}"):
+        Server(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"lr": 1e-9}, {"momentum": 0}, {"quorum": 0}, {"quorum": 1}, {"clip": 1e-9}, {"clip": None}]
+)
+def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
+    Server(**settings)

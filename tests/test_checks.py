@@ -1,0 +1,161 @@
+"""What cannot work is refused when a federation is built, in a sentence that names the culprit."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from steelyard.data.clients import Client
+from steelyard.errors import InputError
+from steelyard.federation import Federation
+
+
+def data(count: int = 6, width: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:
+    return torch.ones(count, width), torch.arange(count) % classes
+
+
+class Lambda(nn.Module):
+    """A linear layer, and something done to what it returns."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.linear, self.change = nn.Linear(4, 3), change
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.change(self.linear(inputs))
+
+
+GOOD = {"oslo": data(), "turin": data()}
+MODEL = nn.Linear(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        pytest.param({**GOOD, "rome": data(0)}, "client 'rome' has no examples", id="empty"),
+        pytest.param(
+            [Client("rome", data()), Client("oslo", data()), Client("rome", data())],
+            "two clients are called 'rome'",
+            id="same-id",
+        ),
+        pytest.param({1: data(), "1": data()}, "two clients are called '1'", id="same-id-as-text"),
+        pytest.param({}, "at least one client", id="no-clients"),
+        pytest.param([], "at least one client", id="empty-list"),
+        pytest.param(
+            {**GOOD, "rome": data(width=5)}, r"client 'rome' has inputs of shape \(5,\)", id="other-shape"
+        ),
+        pytest.param(
+            {"rome": data(width=5), "turin": data(width=5)},
+            r"cannot take the inputs of client 'rome', of shape \(5,\)",
+            id="model-cannot-take-it",
+        ),
+        pytest.param(
+            {**GOOD, "rome": data(classes=4)},
+            "client 'rome' has classes 0 to 3, .* only 3 outputs",
+            id="too-few-outputs",
+        ),
+        pytest.param(
+            {**GOOD, "rome": (torch.ones(6, 4), torch.arange(6) % 3 - 1)},
+            "client 'rome' has classes -1 to 1",
+            id="negative-class",
+        ),
+        pytest.param(
+            {**GOOD, "rome": (torch.ones(6, 4), torch.rand(6))},
+            "client 'rome' has targets of torch.float32",
+            id="float-targets",
+        ),
+        pytest.param(
+            {**GOOD, "rome": (torch.ones(6, 4), torch.ones(6, 1, dtype=torch.int64))},
+            r"client 'rome' has targets of .* shape \(6, 1\)",
+            id="column-of-targets",
+        ),
+        pytest.param(
+            {**GOOD, "rome": (torch.ones(6, 4), torch.ones(5))}, "client 'rome', train", id="lengths-differ"
+        ),
+        pytest.param(
+            {**GOOD, "rome": Client("rome", data(), data(classes=5))},
+            "client 'rome', test has classes 0 to 4",
+            id="client-test-classes",
+        ),
+        pytest.param(
+            {**GOOD, "rome": Client("rome", data(), data(width=3))},
+            r"client 'rome', test has inputs of shape \(3,\)",
+            id="client-test-shape",
+        ),
+        pytest.param(
+            {**GOOD, "rome": Client("rome", TensorDataset(*data()), data(classes=5))},
+            "client 'rome', test has classes",
+            id="tensor-dataset",
+        ),
+    ],
+)
+def test_a_client_that_does_not_fit_is_named(clients: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation(clients, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (data(classes=9), "the test set has classes 0 to 5"),
+        (data(width=9), r"the test set has inputs of shape \(9,\)"),
+        ((torch.ones(3, 4), torch.ones(2)), "test: 3 inputs but 2 targets"),
+        (42, "test: give .* not int"),
+    ],
+)
+def test_a_common_test_set_that_does_not_fit_is_named(test: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation(GOOD, MODEL, test=test)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(7, 3), r"cannot take the inputs of client 'oslo', of shape \(4,\)"),
+        (nn.Conv2d(1, 3, 3), "cannot take the inputs of client 'oslo'"),
+        (Lambda(lambda logits: logits.unsqueeze(1)), r"shape \(batch, classes\), not \(2, 1, 3\)"),
+        (Lambda(lambda logits: logits[:, 0]), r"shape \(batch, classes\), not \(2,\)"),
+        (Lambda(lambda logits: (logits, logits)), r"shape \(batch, classes\), not tuple"),
+        (nn.Linear(4, 2), "client 'oslo' has classes 0 to 2, .* only 2 outputs"),
+        (nn.Identity(), "Identity has no parameters"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation(GOOD, model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": 0}, "rounds must be at least 1, not 0"),
+        ({"rounds": -1}, "rounds must be at least 1"),
+        ({"evaluate_every": 0}, "evaluate_every must be at least 1"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"clients_per_round": 0}, "clients_per_round must be at least 1"),
+        ({"clients_per_round": 3}, "clients_per_round is 3, but there are 2 clients"),
+    ],
+)
+def test_a_setting_of_the_federation_out_of_range_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation(GOOD, MODEL, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"rounds": 1}, {"clients_per_round": 2}, {"patience": None}])
+def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
+    Federation(GOOD, MODEL, **settings)
+
+
+def test_more_outputs_than_classes_and_a_single_example_are_accepted() -> None:
+    Federation({"oslo": data(1)}, nn.Linear(4, 9))
+
+
+def test_the_check_trains_nothing_and_needs_only_two_examples() -> None:
+    sizes: list[int] = []
+    model = Lambda(lambda logits: sizes.append(len(logits)) or logits)
+    federation = Federation(GOOD, model)
+    assert sizes == [2]
+    assert federation.model.training
+    assert torch.equal(federation.model.state_dict()["linear.weight"], model.linear.weight)

@@ -1,0 +1,224 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from steelyard import combine, weigh
+from steelyard.combining import Combiner, Mean
+from steelyard.errors import InputError
+from steelyard.geometry import Geometry
+from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
+from steelyard.weighing import Samples, Uniform, Weigher
+
+ROWS = [[0.0, 0.0, 4.0], [4.0, 8.0, 0.0]]
+
+FORMS = {
+    "lists": ROWS,
+    "tuples": tuple(map(tuple, ROWS)),
+    "integers": [[0, 0, 4], [4, 8, 0]],
+    "array": np.array(ROWS),
+    "integer array": np.array(ROWS, dtype=np.int32),
+    "tensor": torch.tensor(ROWS),
+    "integer tensor": torch.tensor(ROWS, dtype=torch.int64),
+    "tensor with gradient": torch.tensor(ROWS, requires_grad=True),
+    "list of arrays": [np.array(row) for row in ROWS],
+    "list of tensors": [torch.tensor(row) for row in ROWS],
+    "list of columns": [torch.tensor(row).view(3, 1) for row in ROWS],
+}
+
+
+@dataclass(frozen=True)
+class Spy(Weigher):
+    """Shows what a rule is given, and counts its rounds."""
+
+    def init(self) -> State:
+        return {"seen": torch.zeros(1)}
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        weights = torch.full((len(geometry),), 1 / len(geometry), dtype=torch.float64)
+        norms = geometry.norms
+        evidence = {"norm": norms, "count": round.num_examples, "round": torch.tensor(round.number)}
+        return Weighed(weights, {"seen": state["seen"] + len(round.clients[0])}, evidence)
+
+
+@dataclass(frozen=True)
+class Widest(Combiner):
+    """The mean and the largest variance."""
+
+    needs = frozenset({"mean", "variance"})
+
+    def combine(self, stack: Stack, weights: Tensor) -> Combined:
+        assert stack.variance is not None
+        return Combined(weights.to(stack.mean.dtype) @ stack.mean, stack.variance.amax(dim=0))
+
+
+@pytest.mark.parametrize("updates", FORMS.values(), ids=FORMS)
+def test_weigh_takes_updates_in_every_form(updates: Any) -> None:
+    weighed = weigh(updates, Spy())
+    assert weighed.weights.tolist() == [0.5, 0.5]
+    assert weighed.weights.dtype == torch.float64
+    assert weighed.evidence["norm"].tolist() == pytest.approx([4.0, 80**0.5])
+    assert not weighed.evidence["norm"].requires_grad
+
+
+@pytest.mark.parametrize("means", FORMS.values(), ids=FORMS)
+def test_combine_takes_means_in_every_form(means: Any) -> None:
+    mean = combine(means, [0.25, 0.75]).mean
+    assert mean.tolist() == [3.0, 6.0, 1.0]
+    assert mean.is_floating_point()
+    assert not mean.requires_grad
+
+
+@pytest.mark.parametrize(
+    "weights", [[0.25, 0.75], (0.25, 0.75), np.array([0.25, 0.75]), torch.tensor([0.25, 0.75])]
+)
+def test_combine_takes_weights_in_every_form(weights: Any) -> None:
+    assert combine(ROWS, weights).mean.tolist() == [3.0, 6.0, 1.0]
+
+
+def test_combine_takes_what_weigh_gives() -> None:
+    weighed = weigh(ROWS, num_examples=[10, 30])
+    assert combine(np.array(ROWS), weighed.weights).mean.tolist() == [3.0, 6.0, 1.0]
+
+
+def test_without_weights_all_count_the_same() -> None:
+    assert combine(ROWS).mean.tolist() == [2.0, 4.0, 2.0]
+
+
+def test_double_precision_stays_double() -> None:
+    assert combine(np.array(ROWS)).mean.dtype == torch.float64
+    assert combine(torch.tensor(ROWS)).mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("counts", [[10, 30], np.array([10, 30]), torch.tensor([10.0, 30.0])])
+def test_samples_weigh_by_num_examples(counts: Any) -> None:
+    assert weigh(ROWS, "samples", num_examples=counts).weights.tolist() == [0.25, 0.75]
+
+
+def test_without_num_examples_samples_count_the_same() -> None:
+    assert weigh(ROWS).weights.tolist() == [0.5, 0.5]
+
+
+def test_rules_are_objects_or_names() -> None:
+    counts = [10, 30]
+    for rule in ("uniform", Uniform()):
+        assert weigh(ROWS, rule, num_examples=counts).weights.tolist() == [0.5, 0.5]
+    for merge in ("mean", Mean()):
+        assert combine(ROWS, [0.25, 0.75], merge).mean.tolist() == [3.0, 6.0, 1.0]
+
+
+def test_settings_are_keywords() -> None:
+    rows, counts = torch.ones(3, 2), [10, 10, 1000]
+    capped = weigh(rows, "samples", num_examples=counts, cap=2)
+    assert capped.weights.tolist() == [0.25, 0.25, 0.5]
+    assert torch.equal(weigh(rows, Samples(cap=2), num_examples=counts).weights, capped.weights)
+
+
+def test_a_rule_is_told_clients_counts_and_round() -> None:
+    weighed = weigh(ROWS, Spy(), clients=["oslo", "turin"], num_examples=[3, 4], round=7)
+    assert weighed.state["seen"].item() == len("oslo")
+    assert weighed.evidence["count"].tolist() == [3.0, 4.0]
+    assert weighed.evidence["round"].item() == 7
+
+
+def test_the_state_goes_from_call_to_call() -> None:
+    first = weigh(ROWS, Spy())
+    second = weigh(ROWS, Spy(), state=first.state, round=2)
+    assert (first.state["seen"].item(), second.state["seen"].item()) == (1.0, 2.0)
+
+
+def test_variances_reach_the_rule_that_needs_them() -> None:
+    combined = combine(ROWS, rule=Widest(), variances=np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    assert combined.variance is not None
+    assert combined.variance.tolist() == [3.0, 2.0, 3.0]
+
+
+BAD_ROWS = {
+    "one vector": ([1.0, 2.0], "must be a matrix with a row for each client"),
+    "no rows": ([], "must be a matrix"),
+    "empty rows": ([[], []], "must be a matrix"),
+    "a cube": (np.ones((2, 2, 2)), r"shape \(2, 2, 2\)"),
+    "rows that differ": ([[1.0], [1.0, 2.0]], r"differ in length: \[1, 2\]"),
+    "a NaN": ([[1.0, 2.0], [1.0, float("nan")]], "row 1 is not finite"),
+    "an infinity": ([[float("inf"), 2.0], [1.0, 2.0]], "row 0 is not finite"),
+}
+
+
+@pytest.mark.parametrize(("rows", "sentence"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_rows_that_cannot_be_used_are_bad_input(rows: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^updates.*{sentence}"):
+        weigh(rows)
+    with pytest.raises(InputError, match=f"^means.*{sentence}"):
+        combine(rows)
+
+
+@pytest.mark.parametrize("counts", [[1, 0], [1, -1], [1, float("nan")], [1], [1, 2, 3], [[1, 2]], 3])
+def test_num_examples_that_cannot_be_used_are_bad_input(counts: Any) -> None:
+    with pytest.raises(InputError, match="num_examples must be 2 numbers greater than 0"):
+        weigh(ROWS, num_examples=counts)
+
+
+@pytest.mark.parametrize("clients", [["a"], ["a", "b", "c"], []])
+def test_names_for_another_number_of_clients_are_bad_input(clients: list[str]) -> None:
+    with pytest.raises(InputError, match=f"{len(clients)} clients are named for 2 updates"):
+        weigh(ROWS, clients=clients)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.25, 0.25], [[0.5, 0.5]], 0.5])
+def test_weights_of_the_wrong_shape_are_bad_input(weights: Any) -> None:
+    with pytest.raises(InputError, match=r"weights have shape .* but there are 2 means"):
+        combine(ROWS, weights)
+
+
+def test_variances_that_cannot_be_used_are_bad_input() -> None:
+    with pytest.raises(InputError, match="needs variances"):
+        combine(ROWS, rule=Widest())
+    with pytest.raises(InputError, match=r"variances have shape \(2, 1\), but means have \(2, 3\)"):
+        combine(ROWS, rule=Widest(), variances=[[1.0], [1.0]])
+    with pytest.raises(InputError, match="variances: row 1 is not finite"):
+        combine(ROWS, rule=Widest(), variances=[[1.0] * 3, [float("nan")] * 3])
+
+
+def test_unknown_rules_and_settings_offer_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'samples'"):
+        weigh(ROWS, "sampels")
+    with pytest.raises(InputError, match="unknown combining rule 'meen'"):
+        combine(ROWS, rule="meen")
+    with pytest.raises(InputError, match=r"'samples'.*cap should be"):
+        weigh(ROWS, "samples", cap="lots")
+    with pytest.raises(InputError, match="unknown setting 'cup'"):
+        weigh(ROWS, "samples", cup=3)
+
+
+def test_a_rule_that_returns_nonsense_is_named() -> None:
+    class Broken(Weigher):
+        def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+            return Weighed(torch.full((2,), float("nan"), dtype=torch.float64))
+
+    with pytest.raises(InputError, match="weighing rule Broken returned weights"):
+        weigh(ROWS, Broken())
+
+
+def test_inputs_are_not_changed() -> None:
+    rows, weights, counts = np.array(ROWS), np.array([0.25, 0.75]), np.array([10, 30])
+    state = {"seen": torch.zeros(1)}
+    weigh(rows, "samples", num_examples=counts, cap=1)
+    weigh(rows, Spy(), num_examples=counts, state=state)
+    combine(rows, weights)
+    assert rows.tolist() == ROWS
+    assert (weights.tolist(), counts.tolist()) == ([0.25, 0.75], [10, 30])
+    assert state["seen"].item() == 0
+
+
+def test_outputs_do_not_share_memory_with_arrays_that_went_in() -> None:
+    row, weight = np.array([[1.0, 2.0]]), np.array([1.0])
+    mean = combine(row, weight).mean
+    row[:] = weight[:] = -1.0
+    assert mean.tolist() == [1.0, 2.0]
+    counts = np.array([2.0, 6.0])
+    weights = weigh(ROWS, num_examples=counts).weights
+    counts[:] = 1.0
+    assert weights.tolist() == [0.25, 0.75]

@@ -1,0 +1,160 @@
+"""Objectives: their gradients are those that autograd finds for the formula."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from steelyard.data.examples import examples
+from steelyard.layout import flatten, layout_of
+from steelyard.learner import Learner
+from steelyard.objectives import CrossEntropy, Objective, Proximal
+from steelyard.objectives.base import Bound, Local
+from steelyard.optimizers import Training
+from steelyard.sharing import WholeModel
+from steelyard.types import Broadcast, Message
+
+RANDOM = torch.Generator().manual_seed(0)
+INPUTS, TARGETS = torch.randn(12, 4, generator=RANDOM, dtype=torch.float64), torch.arange(12) % 3
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def bind(objective: Objective, model: nn.Module) -> Bound:
+    return objective.bind(Local(model, trained(model), Broadcast(1, Message(torch.zeros(0))), len(INPUTS)))
+
+
+def gradients(model: nn.Module, bound: Bound) -> list[Tensor]:
+    loss = bound.loss(INPUTS, TARGETS)
+    return list(torch.autograd.grad(loss, trained(model), materialize_grads=True))
+
+
+def wander(model: nn.Module, bound: Bound) -> None:
+    """A few steps away from where the objective was bound."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(5):
+        optimizer.zero_grad()
+        bound.loss(INPUTS, TARGETS).backward()
+        optimizer.step()
+
+
+def full(model: nn.Module, bound: Bound) -> list[Tensor]:
+    """The gradients of the loss and what the objective adds to them."""
+    found = gradients(model, bound)
+    bound.add_gradient(found)
+    return found
+
+
+def penalised(model: nn.Module, start: list[Tensor], mu: float) -> list[Tensor]:
+    """The gradient of cross-entropy + μ/2 ‖w − w_t‖² by autograd."""
+    weights = list(model.parameters())
+    distance = sum(((now - then) ** 2).sum() for now, then in zip(weights, start, strict=True))
+    loss = F.cross_entropy(model(INPUTS), TARGETS) + mu / 2 * distance
+    return list(torch.autograd.grad(loss, weights))
+
+
+@pytest.mark.parametrize(
+    ("objective", "mu"),
+    [
+        (Proximal(mu=0.7), 0.7),
+        (Proximal(mu=0.3, base=Proximal(mu=0.5)), 0.8),
+        (Proximal(mu=0.1, base=Proximal(mu=0.1, base=Proximal(mu=0.1))), 0.3),
+    ],
+)
+def test_proximal_adds_the_gradient_of_half_mu_times_the_squared_distance(
+    objective: Objective, mu: float
+) -> None:
+    model = network()
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    bound = bind(objective, model)
+    wander(model, bound)
+    both = zip(full(model, bound), penalised(model, start, mu), gradients(model, bound), strict=True)
+    for found, wanted, plain in both:
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+        assert not torch.allclose(found, plain, rtol=1e-3), "the test has wandered far enough to tell"
+
+
+def test_proximal_adds_nothing_where_the_round_began() -> None:
+    model = network()
+    bound = bind(Proximal(mu=10), model)
+    assert all(map(torch.equal, full(model, bound), gradients(model, bound)))
+
+
+def learn(objective: Objective, model: nn.Module | None = None) -> Tensor:
+    model = model or network(torch.float32)
+    layout = layout_of(model)
+    learner = Learner(objective, WholeModel(), layout, Training(lr=0.5, batch_size=5, epochs=4), seed=0)
+    data = examples(INPUTS, TARGETS)
+    return learner.train(
+        model, "a", data, Broadcast(1, Message(flatten(model, layout))), {}
+    ).reply.message.mean
+
+
+def test_proximal_without_mu_is_cross_entropy_to_the_last_bit() -> None:
+    assert torch.equal(learn(Proximal(mu=0)), learn(CrossEntropy()))
+
+
+def test_the_larger_mu_the_shorter_the_update() -> None:
+    norms = [float(learn(Proximal(mu=mu)).norm()) for mu in (0, 0.1, 1)]
+    assert norms == sorted(norms, reverse=True)
+    assert norms[2] < 0.8 * norms[0]
+
+
+def test_parameters_that_the_loss_does_not_use_or_that_are_frozen_stay_where_they_are() -> None:
+    def model(extra: bool) -> nn.Module:
+        made = nn.Sequential(network(torch.float32), nn.Identity())
+        if extra:
+            made[1].unused = nn.Parameter(torch.ones(2))
+            made[1].frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        return made
+
+    with_extra, without = learn(Proximal(mu=0.5), model(True)), learn(Proximal(mu=0.5), model(False))
+    assert with_extra[-4:].tolist() == [0, 0, 0, 0]
+    assert torch.equal(with_extra[:-4], without)
+
+
+def test_cross_entropy_is_the_mean_over_the_batch() -> None:
+    model = network()
+    found = bind(CrossEntropy(), model).loss(INPUTS, TARGETS)
+    rows = zip(model(INPUTS).tolist(), TARGETS.tolist(), strict=True)
+    by_hand = [math.log(sum(math.exp(value) for value in row)) - row[target] for row, target in rows]
+    assert found.item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
+
+
+@pytest.mark.parametrize("wrap", [lambda base: base, lambda base: Proximal(mu=0.5, base=base)])
+def test_label_smoothing_spreads_a_share_over_all_classes_also_when_wrapped(wrap: Any) -> None:
+    model = network()
+    log_probabilities = model(INPUTS).log_softmax(1)
+    plain = -log_probabilities[torch.arange(12), TARGETS].mean()
+    spread = -log_probabilities.mean()
+    loss = bind(wrap(CrossEntropy(label_smoothing=0.2)), model).loss(INPUTS, TARGETS)
+    torch.testing.assert_close(loss, 0.8 * plain + 0.2 * spread)
+    assert abs((plain - spread).item()) > 1e-3
+
+
+def test_what_a_base_objective_adds_is_kept_under_proximal() -> None:
+    class Pull(Objective):
+        def bind(self, local: Local) -> Bound:
+            def add_gradient(gradients: Sequence[Tensor]) -> None:
+                for gradient in gradients:
+                    gradient += 100
+
+            return Bound(CrossEntropy().bind(local).loss, add_gradient)
+
+    model = network()
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    bound = bind(Proximal(mu=0.7, base=Pull()), model)
+    wander(model, bound)
+    for found, wanted in zip(full(model, bound), penalised(model, start, 0.7), strict=True):
+        torch.testing.assert_close(found, wanted + 100)
