@@ -25,7 +25,6 @@ with warnings.catch_warnings():  # some versions of typer import what some versi
 QUICK = ("rounds=2", "data.clients=3", "training.steps=2")
 
 MINE = """
-import torch
 from torch import nn
 
 
@@ -47,11 +46,6 @@ class Stubborn(Linear):
 
 def three_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-
-
-def empty_second(labels, clients):
-    parts = list(torch.arange(len(labels)).tensor_split(clients))
-    return [parts[0], [], *parts[2:]]
 """
 
 
@@ -84,7 +78,8 @@ def steelyard(*arguments: object) -> Result:
 
 
 def process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "steelyard", *arguments]
+    """Like the installed command: -P keeps Python itself from looking for modules in this folder."""
+    command = [sys.executable, "-P", "-m", "steelyard", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 

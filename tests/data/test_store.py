@@ -32,7 +32,7 @@ class Fixed:
 
 def toy(*origins: Origin) -> Source:
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
-    return Source("toy_set", "a toy", "none", sums, origins)
+    return Source("toy-set", "a toy", "none", sums, origins)
 
 
 def fill(folder: Path, contents: Mapping[str, bytes] = CONTENTS) -> Path:
@@ -63,7 +63,7 @@ def test_the_data_folder_comes_before_the_cache_and_the_origins(data: Path, cach
     origin = Fixed(CONTENTS)
     source = toy(origin)
     assert where(source) is None
-    assert "steelyard data get toy_set" in status(source)
+    assert "steelyard data get toy-set" in status(source)
     fill(cache / "toy-set")
     assert where(source) == cache / "toy-set"
     fill(data / "toy-set")
@@ -99,7 +99,7 @@ def test_the_second_origin_is_used_when_the_first_fails_or_lies(capfd: pytest.Ca
     assert load(toy(Fixed(None), wrong, Fixed(CONTENTS))) == CONTENTS
     out, err = capfd.readouterr()
     assert out == ""
-    assert "fetching toy_set from a liar" in err
+    assert "fetching toy-set from a liar" in err
 
 
 @pytest.mark.parametrize("place", ["data", "cache"])
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_named(data: Path, cache: Path, place: str, name: str,
     with pytest.raises(InputError) as caught:
         load(toy(Fixed(CONTENTS)))
     assert str(folder / name) in str(caught.value)
-    assert "Delete the file and run `steelyard data get toy_set`" in str(caught.value)
+    assert "Delete the file and run `steelyard data get toy-set`" in str(caught.value)
 
 
 def test_wrong_content_from_an_origin_leaves_nothing_in_the_cache(cache: Path) -> None:
@@ -143,7 +143,7 @@ def test_when_nothing_works_one_error_lists_all_ways(data: Path, monkeypatch: py
     for part in (
         "put a.bin, b.bin (plain or with .gz) into $STEELYARD_DATA/toy-set/",
         f"STEELYARD_DATA is {data}",
-        "run `steelyard data get toy_set`",
+        "run `steelyard data get toy-set`",
         "a fixed place: it is closed",
         "npm package toy@1.0.0: npm is not installed",
         "Debian package dataset-toy: apt-get is not installed",
