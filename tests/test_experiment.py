@@ -254,5 +254,9 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_recorded(
 
 
 def test_loading_the_model_of_no_run_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"spec\.toml"):
+    with pytest.raises(InputError, match=r"model\.safetensors"):
         sy.load_model(tmp_path)
+
+
+def test_overrides_change_a_spec_that_is_given_as_a_value() -> None:
+    assert len(sy.run(load_spec({"rounds": 2, "data": {"clients": 2}}), out=None, rounds=1).history) == 1

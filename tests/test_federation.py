@@ -121,8 +121,9 @@ def test_one_full_batch_step_of_fedavg_is_a_step_on_the_pooled_data() -> None:
         optimizer.step()
     for name, value in model.state_dict().items():
         torch.testing.assert_close(found.model.state_dict()[name], value, rtol=1e-5, atol=1e-6)
-    predicted = model(TEST[0]).argmax(1)
-    assert found.accuracy == pytest.approx((predicted == TEST[1]).double().mean().item())
+    logits = model(TEST[0])
+    assert found.accuracy == pytest.approx((logits.argmax(1) == TEST[1]).double().mean().item())
+    assert found.history[-1]["nll"] == pytest.approx(F.cross_entropy(logits, TEST[1]).item(), rel=1e-5)
 
 
 def test_training_pays() -> None:
@@ -154,6 +155,13 @@ def test_the_model_of_the_user_is_left_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not torch.equal(result.model.state_dict()["0.weight"], before["0.weight"])
+
+
+def test_what_the_user_does_to_the_model_later_does_not_reach_the_run() -> None:
+    model = linear()
+    federation = Federation(CLIENTS, model, test=TEST, rounds=3)
+    nn.init.zeros_(model.weight)  # type: ignore[arg-type]
+    assert weights(federation.run()) == weights(run())
 
 
 def test_batch_norm_shares_its_statistics_and_keeps_its_counters() -> None:

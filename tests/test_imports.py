@@ -11,7 +11,7 @@ ROOT = Path(steelyard.__file__).parent
 
 LAYERS = [
     {"errors", "types", "seeds"},
-    {"layout", "geometry", "registry", "optimizers"},
+    {"layout", "geometry", "registry", "layers", "optimizers"},
     {"objectives", "sharing", "weighing", "combining", "nn", "data"},
     {"aggregation", "learner", "evaluation"},
     {"algorithm", "ledger", "checks", "record"},

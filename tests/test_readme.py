@@ -5,7 +5,8 @@ import tomllib
 from pathlib import Path
 
 import steelyard as sy
-from steelyard.spec import load_spec, parse_override, presets
+from steelyard.layers import parse_override, presets
+from steelyard.spec import load_spec
 
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 

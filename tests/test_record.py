@@ -270,3 +270,10 @@ def test_runs_in_a_folder_are_the_readable_ones_in_order(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     assert [run.path.name for run in runs_in(tmp_path)] == ["a", "b"]
     assert runs_in(tmp_path / "gone") == []
+
+
+def test_columns_come_in_the_order_they_are_given(tmp_path: Path) -> None:
+    metrics = {f"metric{number}": float(number) for number in range(20)}
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.write(Round(1, metrics, ()))
+    assert list(Run(tmp_path / "run").rounds[0]) == ["round", *metrics]

@@ -202,3 +202,20 @@ def test_describe_gives_name_first_sentence_and_settings() -> None:
     }
     assert found["proximal"]["settings"]["base"]["name"] == "cross-entropy"
     assert "input_shape" not in registry.describe("models")[0]["settings"]
+
+
+def test_a_default_that_a_spec_cannot_store_stays_in_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "def net(num_classes, width=3, activation=print): return activation, width"
+    (tmp_path / "unplain.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert registry.complete("models", {"name": "unplain:net"}) == {"name": "unplain:net", "width": 3}
+    assert registry.build("models", {"name": "unplain:net"}, num_classes=2) == (print, 3)
+
+
+def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_module.py").write_text("def net(:")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"broken_module:net.*SyntaxError"):
+        registry.find("models", "broken_module:net")

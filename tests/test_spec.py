@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.errors import InputError
-from steelyard.spec import Spec, expand, load_spec, merge, parse_override, presets
+from steelyard.layers import expand, merge, parse_override, presets
+from steelyard.spec import Spec, load_spec
 
 
 def write(folder: Path, text: str, name: str = "mine.toml") -> Path:
@@ -218,7 +219,7 @@ def test_a_wrong_value_is_named_with_its_key_and_what_was_expected(
 
 @pytest.mark.parametrize("name", ["a/b", "", "../up", "two words"])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
-    assert refused({"name": name}).startswith("name should")
+    assert refused({"name": name}).startswith("name may have letters")
 
 
 @pytest.mark.parametrize("source", ["fedproxx", Path("fedproxx")])
@@ -277,3 +278,29 @@ def test_merge_lets_the_plain_values_on_top_win(base: dict[str, Any], over: dict
     for key, value in over.items():
         if not isinstance(value, dict) and not isinstance(base.get(key), dict):
             assert merged[key] == value
+
+
+@pytest.mark.parametrize("keys", [("objective", "objective.mu"), ("objective.mu", "objective")])
+def test_a_name_and_its_setting_may_come_in_any_order(keys: tuple[str, str]) -> None:
+    values = {"objective": "proximal", "objective.mu": 0.5}
+    assert load_spec(None, {key: values[key] for key in keys}).objective["mu"] == 0.5
+
+
+def test_a_setting_of_a_nested_choice_keeps_the_choice() -> None:
+    base = load_spec("fedprox", {"objective.base.label_smoothing": 0.1}).objective["base"]
+    assert base == {"name": "cross-entropy", "label_smoothing": 0.1}
+
+
+@pytest.mark.parametrize("given", ["fedproxx", ["fedprox"]])
+def test_a_file_with_an_unknown_preset_is_refused(given: object) -> None:
+    with pytest.raises(InputError, match="did you mean 'fedprox'"):
+        load_spec({"preset": given})
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [({"objective.base": 3}, "base"), ({"rounds": True}, "rounds"), ({"objective": 3}, "objective")],
+)
+def test_values_of_the_wrong_kind_are_named(override: dict[str, object], part: str) -> None:
+    with pytest.raises(InputError, match=part):
+        load_spec("fedprox", override)

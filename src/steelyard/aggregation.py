@@ -32,7 +32,7 @@ class Server:
     """A reply that claims more examples than this is set aside."""
 
     def __post_init__(self) -> None:
-        if self.lr <= 0:
+        if not self.lr > 0:
             raise InputError(f"server.lr must be greater than 0, not {self.lr}.")
         if not 0 <= self.momentum < 1:
             raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")

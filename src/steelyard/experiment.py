@@ -13,6 +13,7 @@ from steelyard import registry
 from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
 from steelyard.data import Client, Dataset, deal
+from steelyard.errors import InputError
 from steelyard.federation import Federation, Observer, Result
 from steelyard.optimizers import Training
 from steelyard.record import MODEL, SPEC, Recorder, Run, new_folder
@@ -31,7 +32,7 @@ def run(
     >>> result = run("fedprox", rounds=10, objective={"mu": 0.1}, **{"data.clients": 20})
     >>> result.history[-1]["accuracy"], result.clients[-1]["weight"]
     """
-    resolved = spec if isinstance(spec, Spec) else load_spec(spec, overrides)
+    resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides)
     federation = build(resolved)
     return federation.run(*observers, recorder=None if out is None else recorder_for(resolved, Path(out)))
 
@@ -99,6 +100,8 @@ def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
 def load_model(run: str | Path | Run) -> nn.Module:
     """The model of a recorded run."""
     path = run.path if isinstance(run, Run) else Path(run)
+    if not (path / MODEL).is_file():
+        raise InputError(f"{path} has no {MODEL}.")
     spec = load_spec(path / SPEC)
     model = build_model(spec, registry.build("datasets", spec.data.dataset))
     safetensors.torch.load_model(model, path / MODEL)

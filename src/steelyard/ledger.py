@@ -46,7 +46,15 @@ def client_rows(
 
 def _claims(reply: Reply | None) -> dict[str, Value]:
     """What a client says of itself; what the server finds out is written over it."""
-    return {} if reply is None else {**reply.metrics, "num_examples": reply.num_examples}
+    if reply is None:
+        return {}
+    claims = {**reply.metrics, "num_examples": reply.num_examples}
+    return {name: value for name, value in claims.items() if _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    """What fits a column of numbers; a client may send anything."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _findings(done: Aggregated, position: int) -> dict[str, Value]:

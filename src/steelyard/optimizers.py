@@ -34,7 +34,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("lr", "batch_size", "epochs", "steps"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:
                 raise InputError(f"training.{name} must be greater than 0, not {value}.")
 
 

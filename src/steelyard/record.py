@@ -104,7 +104,7 @@ class Recorder:
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
         """Insert rows; a column that is not there yet is added, so rules may record what they like."""
         for row in rows:
-            for name in row.keys() - self._columns[table]:
+            for name in [name for name in row if name not in self._columns[table]]:
                 self.database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(name)}")
                 self._columns[table].add(name)
             columns = ", ".join(_quoted(name) for name in row)
@@ -165,7 +165,10 @@ def runs_in(folder: Path) -> list[Run]:
 
 def new_folder(parent: Path, name: str) -> Path:
     """Make a new folder for a run, also when several start at once: the time first, so that names sort."""
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot record runs in {parent}: {error.strerror or error}.") from None
     stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     for number in itertools.count(1):
         path = parent / (stem if number == 1 else f"{stem}-{number}")

@@ -84,14 +84,25 @@ def resolve(
     for key in settings:
         if key not in known and not open_ended:
             raise unknown("setting", key, known, of=what)
-    resolved = {
-        key: _checked(_place(what, key), value, hints.get(key, Any)) for key, value in settings.items()
-    }
+    resolved = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" not in value and key in known:
+            value = {**_named(_plain(known[key].default)), **value}
+        resolved[key] = _checked(_place(what, key), value, hints.get(key, Any))
     for key, parameter in known.items():
         if key not in resolved and parameter.default is parameter.empty:
             raise InputError(f"{what} needs the setting {key!r}.")
-        resolved.setdefault(key, _plain(parameter.default))
+        if key not in resolved and is_plain(default := _plain(parameter.default)):
+            resolved[key] = default
     return resolved
+
+
+def as_choice(where: str, value: Any) -> Mapping[str, Any]:
+    """`"samples"` is short for `{name = "samples"}`."""
+    choice = {"name": value} if isinstance(value, str) else value
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
+        raise InputError(f"{where} should be a name or a table with a name, not {value!r}.")
+    return choice
 
 
 def complete(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,6 +139,11 @@ def describe(family: str) -> list[dict[str, Any]]:
     ]
 
 
+def _named(default: Any) -> Mapping[str, Any]:
+    """The name of a default choice, so that `base.label_smoothing = 0.1` alone means the default base."""
+    return {"name": default["name"]} if isinstance(default, Mapping) else {}
+
+
 def _place(what: str, key: str) -> str:
     """training.lr, but: weighing rule 'samples': cap."""
     return f"{what}.{key}" if what.isidentifier() else f"{what}: {key}"
@@ -136,7 +152,7 @@ def _place(what: str, key: str) -> str:
 def _checked(where: str, value: Any, annotation: Any) -> Any:
     """A value that fits its annotation; a setting that is itself a choice becomes a complete table."""
     if nested := _family_of(annotation):
-        return complete(nested, {"name": value} if isinstance(value, str) else value)
+        return complete(nested, as_choice(where, value))
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
@@ -147,6 +163,15 @@ def expectation(error: ValidationError) -> str:
     """What was expected, in few words: "should be a valid integer"."""
     message = error.errors()[0]["msg"].split(",")[0]
     return message.replace("Input should", "should").replace("String should", "should")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a spec can store it. Other defaults (a user's `activation=nn.ReLU`) stay in the code."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return all(is_plain(each) for each in value)
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _plain(default: Any) -> Any:
@@ -179,8 +204,8 @@ def _import(noun: str, name: str) -> Factory:
     path, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{noun} {name!r} cannot be imported: {error}.") from error
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise InputError(f"{noun} {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
     if not callable(found):
         raise InputError(f"{noun} {name!r} is not something that can be called.")
     return cast(Factory, found)

@@ -27,7 +27,9 @@ def classifier() -> nn.Module:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_accuracy_and_nll_are_those_of_scikit_learn(dtype: torch.dtype) -> None:
-    log_probabilities = (3 * torch.randn(300, 4, generator=RANDOM, dtype=dtype)).log_softmax(1)
+    log_probabilities = (
+        3 * torch.randn(300, 4, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    ).log_softmax(1)
     probabilities = log_probabilities.double().softmax(1).numpy()
     predicted = log_probabilities.argmax(1)
     assert accuracy(log_probabilities, TARGETS) == pytest.approx(
@@ -68,6 +70,11 @@ def test_fairness_as_computed_by_hand() -> None:
 def test_the_worst_tenth_takes_whole_clients_and_at_least_one(count: int, taken: int) -> None:
     accuracies = torch.arange(count, dtype=torch.float64).flip(0)
     assert worst(accuracies, 0.1) == sum(range(taken)) / taken
+
+
+def test_a_share_that_is_a_whole_number_of_clients_is_not_lost_to_rounding() -> None:
+    assert 0.29 * 100 < 29
+    assert worst(torch.arange(100, dtype=torch.float64), 0.29) == sum(range(29)) / 29
 
 
 def test_one_client_has_no_spread() -> None:
@@ -112,7 +119,7 @@ def apart(data: Examples) -> Examples:
 def test_accuracies_read_off_the_common_test_set_are_those_of_predicting_each_client_apart() -> None:
     model = classifier()
     table = Examples(INPUTS, TARGETS, torch.arange(300))
-    shuffled = torch.randperm(300, generator=RANDOM)
+    shuffled = torch.randperm(300, generator=torch.Generator().manual_seed(1))
     common = table.take(shuffled[:200])  # a part of the table, in another order
     own = [shuffled[:50], shuffled[40:45], shuffled[:200].flip(0), shuffled[199:200]]
     train = examples(INPUTS[:2], TARGETS[:2])

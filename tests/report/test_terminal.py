@@ -159,3 +159,10 @@ def test_progress_is_silent_when_nobody_is_looking() -> None:
     with progress(console, "mine", 5) as observe:
         observe(Round(1, {"accuracy": 0.5}, ()))
     assert console.file.getvalue() == ""
+
+
+def test_text_from_outside_is_shown_as_it_is() -> None:
+    reason = "KeyError: [/tmp/x] and [red]"
+    assert reason in shown(client_report([client("[bold]", set_aside=1, reason=reason)]))
+    assert "[bold]" in shown(client_report([client("[bold]")]))
+    assert reason in shown(run_report(summary(status="failed", error=reason)))

@@ -1,8 +1,8 @@
 """The command line. Heavy imports wait until a command needs them: `--help` answers at once."""
 
 import os
+import re
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +10,12 @@ import typer
 
 from steelyard import __version__
 from steelyard.cli.data import app as data_app
-from steelyard.cli.shared import Json, Out, guarded, show_values, split_words, stderr
-from steelyard.errors import InputError
+from steelyard.cli.shared import Json, Out, guarded, one_target, show_values, split_words, stderr
+from steelyard.errors import InputError, SteelyardError, unknown
 
 app = typer.Typer(
     no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Federated learning for parties that are unequal and not all to be trusted.\n\n"
@@ -24,17 +25,18 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-
-class Listable(StrEnum):
-    rules = "rules"
-    objectives = "objectives"
-    combiners = "combiners"
-    sharings = "sharings"
-    datasets = "datasets"
-    partitions = "partitions"
-    shifts = "shifts"
-    models = "models"
-    presets = "presets"
+# The families of the registry, which is not imported before it is needed, and the presets.
+KINDS = (
+    "rules",
+    "objectives",
+    "combiners",
+    "sharings",
+    "datasets",
+    "partitions",
+    "shifts",
+    "models",
+    "presets",
+)
 
 
 @app.command()
@@ -68,14 +70,10 @@ def run(
     from steelyard.report.summary import summarise
     from steelyard.report.terminal import run_report
 
-    targets, overrides = split_words(words or [])
-    if len(targets) > 1:
-        raise InputError(
-            f"one preset or spec at a time, not {' and '.join(targets)}; `compare` takes several."
-        )
+    target, overrides = one_target(words)
     if seed is not None:
         overrides["seed"] = seed
-    summary = summarise(Run(_run(targets[0] if targets else None, overrides, out)))
+    summary = summarise(Run(_run(target, overrides, out)))
     show_values(summary, lambda: run_report(summary), as_json)
 
 
@@ -130,7 +128,7 @@ def show(
 @app.command("list")
 @guarded
 def list_(
-    kind: Annotated[Listable, typer.Argument(metavar="KIND", help=", ".join(Listable))],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")],
     as_json: Json = False,
 ) -> None:
     """List what a spec can name, with its settings and their defaults.
@@ -138,18 +136,20 @@ def list_(
     Rules, objectives, models and the rest may also be your own: [cyan]my_package.module:factory[/].
     """
     from steelyard import registry
+    from steelyard.layers import presets
     from steelyard.report.terminal import catalogue
-    from steelyard.spec import presets
 
-    if kind is Listable.presets:
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    if kind == "presets":
         found = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
         rows = [(each["name"], each["about"]) for each in found]
         show_values({"presets": found}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json)
     else:
-        members = registry.describe(kind.value)
+        members = registry.describe(kind)
         lines = [(each["name"], _assignments(each["settings"]), each["about"]) for each in members]
         headings = ("name", "settings", "what it does")
-        show_values({kind.value: members}, lambda: catalogue(kind.value, lines, headings), as_json)
+        show_values({kind: members}, lambda: catalogue(kind, lines, headings), as_json)
 
 
 @app.callback(invoke_without_command=True)
@@ -176,20 +176,21 @@ def _run(target: str | None, overrides: dict[str, Any], out: Path) -> Path:
         federation = build(spec)
     recorder = recorder_for(spec, out)
     with progress(console, spec.name, spec.rounds) as observer:
-        federation.run(observer, recorder=recorder)
+        try:
+            federation.run(observer, recorder=recorder)
+        except KeyboardInterrupt:
+            raise SteelyardError(f"interrupted; the finished rounds are in {recorder.path}.") from None
     return recorder.path
 
 
 def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--seeds takes whole numbers separated by commas, such as 0,1,2, not {text!r}."
-        ) from None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"-?\d+", part) for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise InputError(f"--seeds takes different whole numbers, such as 0,1,2, not {text!r}.")
+    return [int(part) for part in parts]
 
 
 def _assignments(settings: dict[str, Any]) -> str:
-    return " ".join(
-        f"{name}={value['name'] if isinstance(value, dict) else value}" for name, value in settings.items()
-    )
+    """Settings as one would type them."""
+    values = {name: value["name"] if isinstance(value, dict) else value for name, value in settings.items()}
+    return " ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())

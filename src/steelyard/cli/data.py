@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steelyard.cli.shared import Json, guarded, show_values, split_words
+from steelyard.cli.shared import Json, guarded, one_target, show_values
 
 app = typer.Typer(no_args_is_help=True, help="Find, fetch and look at data sets.", rich_markup_mode="rich")
 
@@ -60,7 +60,7 @@ def data_where(as_json: Json = False) -> None:
 
 @app.command("show")
 @guarded
-def datashow_values(
+def data_show(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True)
     ] = None,
@@ -76,8 +76,8 @@ def datashow_values(
     from steelyard.report.split import draw_spec
     from steelyard.spec import load_spec
 
-    targets, overrides = split_words(words or [])
-    counts = draw_spec(load_spec(targets[0] if targets else None, overrides), png)
+    target, overrides = one_target(words)
+    counts = draw_spec(load_spec(target, overrides), png)
     show_values({"png": str(png), "counts": counts}, lambda: f"{len(counts)} clients drawn in {png}", as_json)
 
 

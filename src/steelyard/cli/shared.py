@@ -30,17 +30,27 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except SteelyardError as error:
             fail(str(error), 2 if isinstance(error, InputError) else 1, kwargs.get("as_json", False))
         except KeyboardInterrupt:
-            fail("interrupted; the finished rounds are recorded.", 1, kwargs.get("as_json", False))
+            fail("interrupted.", 1, kwargs.get("as_json", False))
 
     return wrapper
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Words with "=" change settings; the others name presets and files."""
-    from steelyard.spec import parse_override
+    from steelyard.layers import parse_override
 
     targets = [word for word in words if "=" not in word]
     return targets, dict(parse_override(word) for word in words if "=" in word)
+
+
+def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]:
+    """At most one preset or file, and what to change in it."""
+    targets, overrides = split_words(words or [])
+    if len(targets) > 1:
+        raise InputError(
+            f"one preset or spec at a time, not {' and '.join(targets)}; `compare` takes several."
+        )
+    return (targets[0] if targets else None), overrides
 
 
 def stderr() -> "Console":
@@ -56,7 +66,7 @@ def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as
     else:
         from rich.console import Console
 
-        Console().print(view())
+        Console().print(view(), crop=False)  # a long path stays whole
 
 
 def _finite(value: Any) -> Any:

@@ -60,6 +60,8 @@ def deal(dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | Non
     width = len(str(len(rows) - 1))
     clients = []
     for number, mine in enumerate(rows):
+        if len(mine) == 0:
+            raise InputError(f"the partition leaves client-{number:0{width}d} empty; take fewer clients.")
         train = dataset.train.take(mine)
         test = dataset.test.take(
             _matching(train.labels, dataset.test.labels, generator(seed, number, "client-test"))

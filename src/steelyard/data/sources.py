@@ -9,11 +9,14 @@ from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
 from steelyard.data.mnist import mnist
 from steelyard.data.store import Source
+from steelyard.errors import InputError
 
 __all__ = ["cifar10", "digits", "fashion_mnist", "mnist"]
 
 
 def source_of(factory: Callable[..., Dataset]) -> Source:
     """What is known about a data set without loading it."""
-    source: Source = sys.modules[factory.__module__].SOURCE
+    source: Source | None = getattr(sys.modules[factory.__module__], "SOURCE", None)
+    if source is None:
+        raise InputError(f"{factory.__module__} does not say where its data comes from: it has no SOURCE.")
     return source

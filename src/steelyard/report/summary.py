@@ -16,7 +16,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "path": str(run.path),
         "name": meta.get("name", run.path.name),
         "about": _about(run.spec),
-        "status": meta["status"],
+        "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "seed": run.spec.get("seed"),
         "rounds": len(rounds),
@@ -31,9 +31,9 @@ def summarise(run: Run) -> dict[str, Any]:
 
 def _about(spec: Mapping[str, Any]) -> str:
     """The experiment in a few words: the data, who holds it, the model."""
-    if not spec:
+    data = spec.get("data")
+    if not data:
         return ""
-    data = spec["data"]
     parts = [data["dataset"]["name"], f"{data['clients']} clients", said(data["partition"])]
     parts += [said(data["shift"])] if "shift" in data else []
     return " · ".join([*parts, spec["model"]["name"]])

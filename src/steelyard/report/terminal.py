@@ -46,7 +46,7 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
 def run_report(summary: dict[str, Any]) -> RenderableType:
     """A finished run on one screen."""
     title = Text.assemble((summary["name"], "bold"), ("  " + summary["about"], "dim"))
-    parts: list[RenderableType] = [title, _how_it_ended(summary), ""]
+    parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
         parts += [client_report(summary["clients"]), ""]
     if summary["accuracies"]:
@@ -54,7 +54,8 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
         parts.append(
             Text.assemble(("accuracy by round  ", "dim"), (sparkline(summary["accuracies"]), "cyan"))
         )
-    parts.append(Text.assemble(("recorded in        ", "dim"), summary["path"]))
+    place = (("recorded in        ", "dim"), summary["path"])
+    parts.append(Text.assemble(*place, no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
@@ -71,7 +72,9 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
         aside = f"{row['set_aside']} of {row['rounds']} rounds: {row['reason']}" if row["set_aside"] else ""
-        table.add_row(row["client"], _number(row["num_examples"]), share, _score(row["accuracy"]), aside)
+        table.add_row(
+            Text(row["client"]), _number(row["num_examples"]), share, _score(row["accuracy"]), Text(aside)
+        )
     if len(clients) > MOST_CLIENTS:
         table.add_row(f"… and {len(clients) - MOST_CLIENTS} more", style="dim")
     if not any(row["set_aside"] for row in clients):
@@ -106,7 +109,7 @@ def catalogue(title: str, rows: Sequence[tuple[str, ...]], columns: Sequence[str
     for position, name in enumerate(columns):
         table.add_column(name, style="cyan" if position == 0 else "", no_wrap=position == 0)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
