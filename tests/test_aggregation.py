@@ -307,3 +307,24 @@ def test_a_setting_out_of_range_is_named(name: str, value: float) -> None:
 )
 def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
     Server(**settings)
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [[1.0, 2.0], torch.ones(2).to_sparse(), torch.ones(2, device="meta"), torch.tensor([1.0, 1e31])],
+    ids=["list", "sparse", "meta", "huge"],
+)
+def test_what_is_no_usable_vector_is_set_aside(mean: object) -> None:
+    aggregator = Aggregator(Uniform(), Mean(), Server(), 2)
+    replies = [Reply("a", Message(mean), 1), Reply("b", Message(torch.ones(2)), 1)]  # type: ignore[arg-type]
+    done = aggregator.aggregate(aggregator.init(Message(torch.zeros(2))), replies, ["a", "b"], 1)
+    assert list(done.refused) == ["a"]
+    assert done.clients == ("b",)
+
+
+@pytest.mark.parametrize(("quorum", "invited", "usable"), [(0.55, 100, 55), (0.28, 25, 7)])
+def test_a_quorum_met_exactly_is_met(quorum: float, invited: int, usable: int) -> None:
+    ids = [f"{number:03d}" for number in range(invited)]
+    aggregator = Aggregator(Uniform(), Mean(), Server(quorum=quorum), 2)
+    replies = [Reply(client, Message(torch.ones(2)), 1) for client in ids[:usable]]
+    assert not aggregator.aggregate(aggregator.init(Message(torch.zeros(2))), replies, ids, 1).skipped

@@ -12,7 +12,7 @@ from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.federation import Federation
 from steelyard.geometry import Geometry
-from steelyard.objectives import CrossEntropy, Objective
+from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Bound, Local
 from steelyard.optimizers import Training
 from steelyard.sharing import WholeModel
@@ -104,3 +104,19 @@ def test_an_offered_vector_reaches_the_objective_of_every_client_in_every_round(
     for number, direction in objective.received:
         torch.testing.assert_close(direction, moves[number - 1])
     assert float(objective.received[-1][1].norm()) > 0
+
+
+def test_a_wrapped_objective_keeps_its_needs() -> None:
+    class Needy(CrossEntropy):
+        needs = frozenset({"direction"})
+
+    with pytest.raises(InputError, match="direction"):
+        Algorithm(objective=Proximal(base=Needy()))
+
+
+def test_a_posterior_is_not_merged_by_a_rule_that_would_lose_its_variance() -> None:
+    class Posterior(WholeModel):
+        slots = frozenset({"mean", "variance"})
+
+    with pytest.raises(InputError, match="would lose it"):
+        Algorithm(sharing=Posterior())

@@ -1,5 +1,6 @@
 """What cannot work is refused when a federation is built, in a sentence that names the culprit."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+import steelyard as sy
 from steelyard.data.clients import Client
 from steelyard.errors import InputError
 from steelyard.federation import Federation
@@ -159,3 +161,27 @@ def test_the_check_trains_nothing_and_needs_only_two_examples() -> None:
     assert sizes == [2]
     assert federation.model.training
     assert torch.equal(federation.model.state_dict()["linear.weight"], model.linear.weight)
+
+
+def test_an_empty_test_set() -> None:
+    inputs, targets = torch.randn(6, 4), torch.arange(6) % 3
+    empty = (inputs[:0], targets[:0])
+    sy.Federation([sy.Client("a", (inputs, targets), empty)], nn.Linear(4, 3), rounds=1).run()
+    with pytest.raises(InputError, match="test set is empty"):
+        sy.Federation({"a": (inputs, targets)}, nn.Linear(4, 3), test=empty)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"optimizer": "rmsprop"}, {"momentum": -1}, {"weight_decay": -1}, {"batch_size": 1.5}, {"lr": math.nan}],
+    ids=str,
+)
+def test_training_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        sy.Training(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"clip": "mean"}, {"max_examples": 0}, {"lr": math.nan}], ids=str)
+def test_server_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        sy.Server(**settings)

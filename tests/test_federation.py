@@ -14,6 +14,7 @@ from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client
 from steelyard.errors import ClientError
 from steelyard.federation import Federation, Result
+from steelyard.nn.zoo import light_cnn
 from steelyard.optimizers import Training
 from steelyard.types import Round
 
@@ -335,3 +336,71 @@ def test_random_transforms_are_drawn_from_the_seed_of_the_run() -> None:
     assert weights(results[0]) == weights(results[1])
     assert results[0].history == results[1].history
     assert weights(results[0]) != weights(run())
+
+
+class Noisy(Dataset[tuple[Tensor, int]]):
+    """A random transform."""
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.randn(4), index % 3
+
+
+def test_a_noisy_test_set_gives_the_same_history_for_the_same_seed() -> None:
+    torch.manual_seed(0)
+    model, inputs, targets = nn.Linear(4, 3), torch.randn(6, 4), torch.arange(6) % 3
+    histories = []
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        before = torch.get_rng_state()
+        federation = Federation({"a": (inputs, targets), "b": Noisy()}, model, rounds=1, test=Noisy())
+        histories.append(federation.run().history)
+        assert torch.equal(before, torch.get_rng_state())
+    assert histories[0] == histories[1]
+
+
+class Broken(Noisy):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index > 1:
+            raise OSError("the disk is gone")
+        return super().__getitem__(index)
+
+
+def test_a_client_that_fails_alone_in_its_round_does_not_end_the_run() -> None:
+    good = {name: (torch.randn(6, 4), torch.arange(6) % 3) for name in "abcd"}
+    federation = Federation({**good, "e": Broken()}, nn.Linear(4, 3), clients_per_round=1, rounds=20)
+    failed = [row for row in federation.run().clients if "disk is gone" in str(row["status"])]
+    assert {row["client"] for row in failed} == {"e"}
+
+
+def test_buffers_that_do_not_travel_do_not_leak_from_client_to_client() -> None:
+    class Drifting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            self.calls += self.training
+            return self.layer(inputs) * (1 + self.calls)
+
+    data = (torch.randn(6, 4), torch.arange(6) % 3)
+    first, second = Federation({"a": data, "b": data}, Drifting(), rounds=1).run().clients
+    assert first["norm"] == pytest.approx(second["norm"], rel=1e-3)
+
+
+def test_the_number_of_threads_does_not_change_a_bit() -> None:
+    torch.manual_seed(0)
+    data = {name: (torch.randn(40, 1, 16, 16), torch.arange(40) % 3) for name in "abc"}
+    model = light_cnn((1, 16, 16), 3)
+    results = []
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results.append(Federation(data, model, rounds=2, test=data["a"]).run())
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert results[0].history == results[1].history
+    assert results[0].clients == results[1].clients

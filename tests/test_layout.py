@@ -92,7 +92,7 @@ def test_only_what_is_saved_is_shared() -> None:
     model.passing.fill_(9)
     load(model, torch.zeros(3), layout)
     assert model.mask.tolist() == [True, False]
-    assert model.passing.tolist() == [9], "not in the state dict: left alone"
+    assert model.passing.tolist() == [4], "not in the state dict: put back"
 
 
 def test_tied_parameters_count_once_and_stay_tied() -> None:

@@ -1,7 +1,6 @@
 """Objectives: their gradients are those that autograd finds for the formula."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -36,8 +35,9 @@ def bind(objective: Objective, model: nn.Module) -> Bound:
 
 
 def gradients(model: nn.Module, bound: Bound) -> list[Tensor]:
-    loss = bound.loss(INPUTS, TARGETS)
-    return list(torch.autograd.grad(loss, trained(model), materialize_grads=True))
+    model.zero_grad()
+    bound.loss(INPUTS, TARGETS).backward()
+    return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
 def wander(model: nn.Module, bound: Bound) -> None:
@@ -51,9 +51,9 @@ def wander(model: nn.Module, bound: Bound) -> None:
 
 def full(model: nn.Module, bound: Bound) -> list[Tensor]:
     """The gradients of the loss and what the objective adds to them."""
-    found = gradients(model, bound)
-    bound.add_gradient(found)
-    return found
+    gradients(model, bound)
+    bound.add_gradient()
+    return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
 def penalised(model: nn.Module, start: list[Tensor], mu: float) -> list[Tensor]:
@@ -146,9 +146,10 @@ def test_label_smoothing_spreads_a_share_over_all_classes_also_when_wrapped(wrap
 def test_what_a_base_objective_adds_is_kept_under_proximal() -> None:
     class Pull(Objective):
         def bind(self, local: Local) -> Bound:
-            def add_gradient(gradients: Sequence[Tensor]) -> None:
-                for gradient in gradients:
-                    gradient += 100
+            def add_gradient() -> None:
+                for parameter in local.parameters:
+                    assert parameter.grad is not None
+                    parameter.grad += 100
 
             return Bound(CrossEntropy().bind(local).loss, add_gradient)
 

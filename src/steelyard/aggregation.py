@@ -17,6 +17,8 @@ from steelyard.geometry import Geometry
 from steelyard.types import EMPTY, ClientId, Combined, Message, Reply, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 
+LARGEST = 1e30  # finite numbers above this would overflow float32 once they are added up
+
 
 @dataclass(frozen=True)
 class Server:
@@ -38,8 +40,10 @@ class Server:
             raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")
         if not 0 <= self.quorum <= 1:
             raise InputError(f"server.quorum is a share from 0 to 1, not {self.quorum}.")
-        if not (self.clip is None or self.clip == "median" or self.clip > 0):
-            raise InputError(f"server.clip must be greater than 0 or 'median', not {self.clip}.")
+        if self.clip not in (None, "median") and not (isinstance(self.clip, float | int) and self.clip > 0):
+            raise InputError(f"server.clip must be greater than 0 or 'median', not {self.clip!r}.")
+        if self.max_examples < 1:
+            raise InputError(f"server.max_examples must be at least 1, not {self.max_examples}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +91,7 @@ class Aggregator:
         self, state: ServerState, replies: Sequence[Reply], invited: Sequence[ClientId], round: int
     ) -> Aggregated:
         accepted, refused = screen(replies, invited, state.message, self.server.max_examples)
-        if not accepted or len(accepted) < self.server.quorum * len(invited):
+        if not accepted or len(accepted) < self.server.quorum * len(invited) - 1e-9:
             nobody = torch.zeros(0, dtype=torch.float64)
             return Aggregated(state, (), nobody, nobody, EMPTY, refused)
         clients = tuple(reply.client for reply in accepted)
@@ -131,12 +135,14 @@ def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
         return f"sent {sorted(reply.message.slots)} where {sorted(like.slots)} was asked for"
     for slot in like.slots:
         given, wanted = getattr(reply.message, slot), getattr(like, slot)
+        if not isinstance(given, Tensor) or given.layout != wanted.layout or given.device != wanted.device:
+            return f"sent a {slot} that is not a plain tensor"
         if given.shape != wanted.shape:
             return f"sent a {slot} of shape {tuple(given.shape)}, not {tuple(wanted.shape)}"
         if given.dtype != wanted.dtype:
             return f"sent a {slot} of {given.dtype}, not {wanted.dtype}"
-        if not bool(torch.isfinite(given).all()):
-            return f"sent a {slot} that is not finite"
+        if not bool((given.abs() <= LARGEST).all()):
+            return f"sent a {slot} that is not finite, or beyond {LARGEST:g}"
     if reply.message.variance is not None and bool((reply.message.variance < 0).any()):
         return "sent a negative variance"
     count = reply.num_examples

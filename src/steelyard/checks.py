@@ -8,14 +8,17 @@ from torch import nn
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.errors import InputError
+from steelyard.seeds import seeded
 
 
 def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | None) -> None:
     """Refuse a model that cannot take the clients' inputs or has too few outputs for their classes."""
     outputs = _outputs(model, clients[0])
     sets = [(f"client {client.id!r}", client.train) for client in clients]
-    sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test is not None]
+    sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
     if test is not None:
+        if len(test) == 0:
+            raise InputError("the test set is empty; give it examples or leave it out.")
         sets.append(("the test set", test))
     seen: set[int] = set()
     for name, data in sets:
@@ -27,10 +30,11 @@ def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | N
 
 
 def _outputs(model: nn.Module, client: Client) -> int:
-    inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
+    with seeded(0, "check"):
+        inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
     training = model.training
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), seeded(0, "check"):
             outputs = model.eval()(inputs)
     except Exception as error:
         shape = tuple(inputs.shape[1:])

@@ -145,10 +145,10 @@ class Federation:
             outcomes = list(session.train(broadcast, invited, state.clients))
         trained = [outcome for outcome in outcomes if isinstance(outcome, Trained)]
         failures = {outcome.client: outcome for outcome in outcomes if isinstance(outcome, Failure)}
-        if failures and not trained:
+        if not trained and (len(failures) > 1 or len(self.clients) == 1):
             first = failures[min(failures)]
             raise ClientError(
-                first.client, number, first.stage, f"{first.reason} (so did every other client)"
+                first.client, number, first.stage, f"{first.reason} (and nobody else succeeded)"
             )
         replies = {outcome.reply.client: outcome.reply for outcome in trained}
         with clock("aggregate"):

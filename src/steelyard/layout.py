@@ -1,8 +1,8 @@
 """Named tensors of a model ⇄ one flat vector.
 
 The vector holds the parameters first and the floating-point buffers (BatchNorm's running statistics) after
-them. Integer and boolean buffers (BatchNorm's counters, masks) never travel and are never averaged: they are
-put back to the values the model was built with.
+them. Other buffers (BatchNorm's integer counters, masks, what is not in the state dict) never travel and are
+never averaged: they are put back to the values the model was built with.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,15 +53,14 @@ class Layout:
 
 
 def layout_of(model: nn.Module) -> Layout:
-    """The layout of a whole model. Tied tensors count once; buffers outside the state dict do not count."""
-    saved = model.state_dict().keys()
-    buffers = [(name, value) for name, value in model.named_buffers() if name in saved]
+    """The layout of a whole model. Tied tensors count once."""
+    saved, buffers = model.state_dict().keys(), dict(model.named_buffers())
     parameters = _entries(model.named_parameters(), 0)
-    floating = [(name, value) for name, value in buffers if value.is_floating_point()]
-    constants = {name: value.clone() for name, value in buffers if not value.is_floating_point()}
+    floating = {name: each for name, each in buffers.items() if name in saved and each.is_floating_point()}
+    constants = {name: each.clone() for name, each in buffers.items() if name not in floating}
     if not parameters:
         raise InputError(f"the model {type(model).__name__} has no parameters to train.")
-    return Layout(parameters, _entries(floating, parameters[-1].stop), constants)
+    return Layout(parameters, _entries(floating.items(), parameters[-1].stop), constants)
 
 
 def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, ...]:
@@ -85,7 +84,7 @@ def flatten(model: nn.Module, layout: Layout) -> Tensor:
 
 @torch.no_grad()
 def load(model: nn.Module, vector: Tensor, layout: Layout) -> None:
-    """Write a vector into a model, and put its integer buffers back to where they began."""
+    """Write a vector into a model, and put the buffers that do not travel back to where they began."""
     tensors = _named(model)
     for entry in layout.entries:
         tensors[entry.name].copy_(vector[entry.start : entry.stop].view(entry.shape))

@@ -32,17 +32,19 @@ class Learner:
         key = (broadcast.round, client, "train")
         self.sharing.write(model, self.layout, broadcast.message, state)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        bound = self.objective.bind(Local(model, parameters, broadcast, len(data)))
         step = OPTIMIZERS[self.training.optimizer](parameters, self.training)
         order = generator(self.seed, *key, "order")
         model.train()
         losses = []
         with seeded(self.seed, *key):
+            bound = self.objective.bind(Local(model, parameters, broadcast, len(data)))
             for positions in batches(len(data), self.training, order, pair=_normalises_batches(model)):
+                for parameter in parameters:
+                    parameter.grad = None
                 loss = bound.loss(*data.batch(positions))
-                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-                bound.add_gradient(gradients)
-                step(gradients)
+                loss.backward()  # type: ignore[no-untyped-call]
+                bound.add_gradient()
+                step()
                 losses.append(loss.detach())
         message = subtract(self.sharing.read(model, self.layout), broadcast.message)
         metrics = {"loss": float(torch.stack(losses).mean()), "steps": float(len(losses))}

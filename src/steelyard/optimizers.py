@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from steelyard.errors import InputError
+from steelyard.errors import InputError, unknown
 
-Step = Callable[[Sequence[Tensor]], None]
-"""Moves the parameters, given their gradients."""
+Step = Callable[[], None]
+"""Moves the parameters along their gradients; those without a gradient stay."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,32 @@ class Training:
     steps: int | None = None
 
     def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", str(self.optimizer), OPTIMIZERS)
         for name in ("lr", "batch_size", "epochs", "steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"training.{name} must be greater than 0, not {value}.")
+        for name in ("batch_size", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, int):
+                raise InputError(f"training.{name} must be a whole number, not {value}.")
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"training.momentum must be at least 0 and less than 1, not {self.momentum}.")
+        if not self.weight_decay >= 0:
+            raise InputError(f"training.weight_decay must be at least 0, not {self.weight_decay}.")
 
 
 def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
     velocities = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
-    def step(gradients: Sequence[Tensor]) -> None:
+    def step() -> None:
+        used = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
         sgd(
-            list(parameters),
-            list(gradients),
-            list(velocities),
+            [parameters[place] for place in used],
+            [_dense_gradient(parameters[place]) for place in used],
+            [velocities[place] for place in used],
             fused=True,
             lr=training.lr,
             momentum=training.momentum,
@@ -65,14 +76,15 @@ def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
     counts = [torch.zeros((), device=parameter.device) for parameter in parameters]
 
     @torch.no_grad()
-    def step(gradients: Sequence[Tensor]) -> None:
+    def step() -> None:
+        used = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
         adam(
-            list(parameters),
-            list(gradients),
-            firsts,
-            seconds,
+            [parameters[place] for place in used],
+            [_dense_gradient(parameters[place]) for place in used],
+            [firsts[place] for place in used],
+            [seconds[place] for place in used],
             [],
-            counts,
+            [counts[place] for place in used],
             fused=True,
             lr=training.lr,
             beta1=0.9,
@@ -84,6 +96,17 @@ def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
         )
 
     return step
+
+
+def _dense_gradient(parameter: Tensor) -> Tensor:
+    """The fused kernels read memory as it lies: a gradient must lie as its parameter does."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    if gradient.stride() != parameter.stride():
+        gradient = torch.empty_like(parameter).copy_(gradient)
+    return gradient
 
 
 OPTIMIZERS: Mapping[str, Callable[[Sequence[Tensor], Training], Step]] = {"sgd": make_sgd, "adam": make_adam}

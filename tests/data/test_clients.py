@@ -250,3 +250,29 @@ def test_a_client_names_itself_and_the_part_that_is_wrong(part: str) -> None:
     good, bad = (INPUTS, TARGETS), (INPUTS, TARGETS[:1])
     with pytest.raises(InputError, match=f"client 'rome', {part}: 3 inputs but 1 targets"):
         Client("rome", **{"train": good, part: bad})
+
+
+X, Y = torch.randn(6, 4), torch.arange(6) % 3
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        TensorDataset(X, Y, Y),
+        (X, Y, Y),
+        "ab",
+        X.numpy(),
+        {"x": X},
+        (["a", "b"], [0, 1]),
+        (torch.tensor(1.0), torch.tensor(1)),
+        [([1, 2], 0)] * 3,
+    ],
+    ids=["three tensors", "triple", "text", "array", "dict", "strings", "numbers", "lists"],
+)
+def test_what_cannot_be_examples_is_named(bad: object) -> None:
+    with pytest.raises(InputError, match="rome"):
+        examples(bad, name="rome")
+
+
+def test_a_list_of_two_items_is_a_data_set() -> None:
+    assert len(examples([(X[0], 0), (X[1], 1)])) == 2

@@ -168,3 +168,17 @@ def test_without_a_common_test_set_only_the_clients_are_scored() -> None:
     assert set(by_client) == {"a"}
     assert "accuracy" not in metrics
     assert metrics["client_accuracy"] == by_client["a"]
+
+
+@pytest.mark.parametrize("change", ["rows", "targets", "scale"])
+def test_a_client_whose_test_rows_are_not_those_of_the_common_set_is_scored_apart(change: str) -> None:
+    table = Examples(INPUTS, TARGETS, torch.arange(300))
+    own = {
+        "rows": table.take(torch.arange(150, 300)),
+        "targets": Examples(INPUTS, (TARGETS + 1) % 4, torch.arange(100)),
+        "scale": Examples(INPUTS, TARGETS, torch.arange(100), mean=(1.0,)),
+    }[change]
+    client = Client("a", (INPUTS, TARGETS), own)
+    model = classifier()
+    _, found = Scorer([client], table.take(torch.arange(200))).score(lambda data: predict(model, data))
+    assert found["a"] == pytest.approx(accuracy(predict(model, own), own.labels))

@@ -41,6 +41,11 @@ def as_clients(clients: Sequence[Client] | Mapping[str, Any]) -> tuple[Client, .
         clients = [data if isinstance(data, Client) else Client(name, data) for name, data in clients.items()]
     if not clients:
         raise InputError("a federation needs at least one client.")
+    for each in clients:
+        if not isinstance(each, Client):
+            raise InputError(
+                f"clients must be sy.Client objects or {{name: data}}, not {type(each).__name__}."
+            )
     ordered = tuple(sorted(clients, key=lambda client: client.id))
     for client, following in itertools.pairwise(ordered):
         if client.id == following.id:

@@ -1,16 +1,18 @@
 """Examples: rows of inputs and targets, as every other part sees data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset, default_collate
 
 from steelyard.errors import InputError
+from steelyard.seeds import seeded
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +74,10 @@ class DatasetExamples:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def labels(self) -> Tensor:
-        return torch.as_tensor([int(self.dataset[int(row)][1]) for row in self.rows])
+        with seeded(0, "labels"):  # a random transform must not disturb anyone
+            return torch.as_tensor([int(self.dataset[int(row)][1]) for row in self.rows])
 
     def take(self, positions: Tensor) -> "DatasetExamples":
         return DatasetExamples(self.dataset, self.rows[positions])
@@ -93,21 +96,24 @@ def examples(data: Any, targets: Any = None, *, name: str = "data") -> AnyExampl
         return data
     if isinstance(data, TensorDataset):
         data = data.tensors
-    if targets is None and isinstance(data, Sequence) and len(data) == 2:
-        data, targets = data
     if targets is not None:
         return _from_arrays(data, targets, name)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        if len(data) == 0:
-            raise InputError(f"{name}: the data set is empty.")
-        return DatasetExamples(data, torch.arange(len(data)))
-    raise InputError(
-        f"{name}: give (inputs, targets) or a map-style torch Dataset, not {type(data).__name__}."
-    )
+    if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], tuple):
+        return _from_arrays(data[0], data[1], name)
+    map_style = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if isinstance(data, tuple | Tensor | np.ndarray | str | Mapping) or not map_style:
+        what = f"{len(data)} tensors" if isinstance(data, tuple) else type(data).__name__
+        raise InputError(f"{name}: give (inputs, targets) or a map-style torch Dataset, not {what}.")
+    return _from_dataset(data, name)
 
 
 def _from_arrays(data: Any, targets: Any, name: str) -> Examples:
-    inputs, labels = torch.as_tensor(data), torch.as_tensor(targets)
+    try:
+        inputs, labels = torch.as_tensor(data), torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: inputs and targets must be arrays of numbers: {error}.") from None
+    if inputs.dim() < 1 or labels.dim() < 1:
+        raise InputError(f"{name}: inputs and targets must have a row for each example.")
     if len(inputs) != len(labels):
         raise InputError(f"{name}: {len(inputs)} inputs but {len(labels)} targets.")
     if inputs.dtype == torch.float64:
@@ -115,3 +121,14 @@ def _from_arrays(data: Any, targets: Any, name: str) -> Examples:
     if not labels.dtype.is_floating_point:
         labels = labels.long()
     return Examples(inputs, labels, torch.arange(len(labels)))
+
+
+def _from_dataset(data: Any, name: str) -> DatasetExamples:
+    if len(data) == 0:
+        raise InputError(f"{name}: the data set is empty.")
+    try:
+        with seeded(0, "look"):
+            _input, _target = data[0]
+            return DatasetExamples(data, torch.arange(len(data)))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{name}: items must be (input, target) with tensors or numbers: {error}.") from None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from steelyard.data.examples import AnyExamples
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.evaluation import predict
+from steelyard.seeds import seeded
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 
@@ -47,7 +48,8 @@ class SerialSession:
     def predict(self, message: Message, data: AnyExamples) -> Tensor:
         learner = self.workload.learner
         learner.sharing.write(self.model, learner.layout, message, EMPTY)
-        return predict(self.model, data)
+        with seeded(learner.seed, "predict"):
+            return predict(self.model, data)
 
 
 def scratch(model: nn.Module) -> nn.Module:

@@ -19,26 +19,20 @@ class Scorer:
 
     def __init__(self, clients: Sequence[Client], test: AnyExamples | None) -> None:
         self.test = test
-        self.inside: list[ClientId] = []
-        self.apart: list[Client] = []
-        owners, positions = [], []
+        self.apart: dict[ClientId, AnyExamples] = {}
+        inside: dict[ClientId, Tensor] = {}
+        place = _places(test)
         for client in clients:
             if client.test is None or len(client.test) == 0:
                 continue
-            if (
-                isinstance(test, Examples)
-                and isinstance(client.test, Examples)
-                and client.test.inputs is test.inputs
-            ):
-                owners.append(torch.full((len(client.test),), len(self.inside)))
-                positions.append(client.test.rows)
-                self.inside.append(client.id)
+            positions = place[client.test.rows] if _same_table(client.test, test) else None
+            if positions is None or bool((positions < 0).any()):
+                self.apart[client.id] = client.test
             else:
-                self.apart.append(client)
-        if isinstance(test, Examples) and self.inside:
-            place = torch.zeros(len(test.inputs), dtype=torch.int64)
-            place[test.rows] = torch.arange(len(test))
-            self.owners, self.positions = torch.cat(owners), place[torch.cat(positions)]
+                inside[client.id] = positions
+        self.inside = list(inside)
+        self.positions = torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()])
+        self.counts = torch.tensor([len(positions) for positions in inside.values()], dtype=torch.int64)
 
     def score(self, predict: Predict) -> tuple[dict[str, float], dict[ClientId, float]]:
         """Numbers for the round, and the accuracy of each client that has test data."""
@@ -47,14 +41,33 @@ class Scorer:
         if self.test is not None:
             predicted, labels = predict(self.test), self.test.labels
             metrics |= {"accuracy": accuracy(predicted, labels), "nll": nll(predicted, labels)}
-            if self.inside:
-                correct = (predicted.argmax(dim=1) == labels)[self.positions].double()
-                counts = torch.bincount(self.owners)
-                shares = torch.bincount(self.owners, weights=correct) / counts
-                by_client |= dict(zip(self.inside, shares.tolist(), strict=True))
-        for client in self.apart:
-            assert client.test is not None
-            by_client[client.id] = accuracy(predict(client.test), client.test.labels)
+            by_client |= self._inside(predicted.argmax(dim=1) == labels)
+        for client, data in self.apart.items():
+            by_client[client] = accuracy(predict(data), data.labels)
         if by_client:
             metrics |= fairness(torch.tensor(list(by_client.values()), dtype=torch.float64))
         return metrics, by_client
+
+    def _inside(self, correct: Tensor) -> dict[ClientId, float]:
+        """Accuracies of the clients inside, all at once: there may be very many."""
+        owners = torch.arange(len(self.counts)).repeat_interleave(self.counts)
+        right = torch.zeros(len(self.counts), dtype=torch.float64)
+        right.index_add_(0, owners, correct[self.positions].double())
+        return dict(zip(self.inside, (right / self.counts).tolist(), strict=True))
+
+
+def _places(test: AnyExamples | None) -> Tensor:
+    """Where each row of the table stands in the common test set; -1 for those that do not."""
+    if not isinstance(test, Examples):
+        return torch.zeros(0, dtype=torch.int64)
+    place = torch.full((len(test.inputs),), -1)
+    place[test.rows] = torch.arange(len(test))
+    return place
+
+
+def _same_table(data: AnyExamples, common: AnyExamples | None) -> bool:
+    """Whether two sets of rows are read from the same table in the same way."""
+    if not isinstance(data, Examples) or not isinstance(common, Examples):
+        return False
+    same = data.inputs is common.inputs and data.targets is common.targets
+    return same and (data.mean, data.std) == (common.mean, common.std)

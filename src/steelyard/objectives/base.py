@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -16,12 +16,12 @@ class Local:
 
     model: nn.Module
     parameters: Sequence[nn.Parameter]
-    """Those that are trained; gradients come in the same order."""
+    """Those that are trained."""
     broadcast: Broadcast
     num_examples: int
 
 
-def nothing(gradients: Sequence[Tensor]) -> None:
+def nothing() -> None:
     """No closed-form gradient to add."""
 
 
@@ -30,15 +30,17 @@ class Bound(NamedTuple):
 
     loss: Callable[[Tensor, Tensor], Tensor]
     """The differentiable loss of a batch (inputs, targets)."""
-    add_gradient: Callable[[Sequence[Tensor]], None] = nothing
-    """Adds to the gradients of the loss, in place, what has a closed form."""
+    add_gradient: Callable[[], None] = nothing
+    """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
 
 
 class Objective(ABC):
     """What does a client minimise? Objectives wrap each other: `Proximal(base=CrossEntropy())`."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """Names of the vectors that something in the run must offer."""
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the vectors that something in the run must offer."""
+        return frozenset()
 
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...

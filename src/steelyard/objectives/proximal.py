@@ -1,10 +1,8 @@
 """FedProx (Li et al., 2020): stay near the model that came down."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from steelyard.objectives.base import Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
@@ -17,14 +15,19 @@ class Proximal(Objective):
     mu: float = 0.01
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.base.needs
+
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)
         start = [parameter.detach().clone() for parameter in local.parameters]
 
         @torch.no_grad()
-        def add_gradient(gradients: Sequence[Tensor]) -> None:
-            base.add_gradient(gradients)
-            for gradient, now, then in zip(gradients, local.parameters, start, strict=True):
-                gradient.add_(now - then, alpha=self.mu)
+        def add_gradient() -> None:
+            base.add_gradient()
+            for now, then in zip(local.parameters, start, strict=True):
+                if now.grad is not None:
+                    now.grad.add_(now - then, alpha=self.mu)
 
         return Bound(base.loss, add_gradient)
