@@ -20,8 +20,7 @@ class Examples:
     """Some rows of a table of inputs and targets; the table is shared, only the rows are one's own.
 
     Images are kept as bytes and become floats, scaled by `mean` and `std` for each channel, when a batch
-    needs them: a quarter of the memory for well under 1 % of the time of training a small CNN
-    (`benchmarks/README.md`).
+    needs them: a quarter of the memory for about 2 % of the time of a small CNN (`benchmarks/README.md`).
     """
 
     inputs: Tensor
