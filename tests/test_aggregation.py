@@ -306,7 +306,8 @@ def test_a_setting_out_of_range_is_named(name: str, value: float) -> None:
     "settings", [{"lr": 1e-9}, {"momentum": 0}, {"quorum": 0}, {"quorum": 1}, {"clip": 1e-9}, {"clip": None}]
 )
 def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
-    Server(**settings)
+    server = Server(**settings)
+    assert all(getattr(server, name) == value for name, value in settings.items())
 
 
 @pytest.mark.parametrize(

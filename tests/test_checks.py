@@ -147,11 +147,13 @@ def test_a_setting_of_the_federation_out_of_range_is_named(settings: dict[str, A
 
 @pytest.mark.parametrize("settings", [{"rounds": 1}, {"clients_per_round": 2}, {"patience": None}])
 def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
-    Federation(GOOD, MODEL, **settings)
+    federation = Federation(GOOD, MODEL, **settings)
+    assert all(getattr(federation, name) == value for name, value in settings.items())
 
 
 def test_more_outputs_than_classes_and_a_single_example_are_accepted() -> None:
-    Federation({"oslo": data(1)}, nn.Linear(4, 9))
+    federation = Federation({"oslo": data(1)}, nn.Linear(4, 9), rounds=1)
+    assert federation.run().history[0]["used"] == 1
 
 
 def test_the_check_trains_nothing_and_needs_only_two_examples() -> None:

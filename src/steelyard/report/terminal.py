@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,10 +23,9 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
     """A live line: round, accuracy, loss and the time left. Yields what is to be told of every round."""
     columns = (
         TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=30, complete_style="cyan", finished_style="cyan"),
+        BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
         TextColumn("round {task.completed}/{task.total}"),
         TextColumn("{task.fields[scores]}"),
-        TimeElapsedColumn(),
         TextColumn("[dim]left[/]"),
         TimeRemainingColumn(),
     )
