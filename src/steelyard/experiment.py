@@ -57,6 +57,7 @@ def build(spec: Spec) -> Federation:
         evaluate_every=spec.evaluate_every,
         patience=spec.patience,
         seed=spec.seed,
+        engine=registry.build("engines", spec.engine),
     )
 
 

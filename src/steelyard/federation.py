@@ -16,7 +16,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.checks import check_fit
 from steelyard.data.clients import Client, as_clients
 from steelyard.data.examples import examples
-from steelyard.engines import Engine, Serial, Session, Workload
+from steelyard.engines import Auto, Engine
+from steelyard.engines.base import Session, Workload
 from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
 from steelyard.learner import Learner
@@ -89,7 +90,7 @@ class Federation:
         self.model = copy.deepcopy(model)
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.clients_per_round = len(self.clients) if clients_per_round is None else clients_per_round
-        self.engine = engine or Serial()
+        self.engine = engine or Auto()
         self._check()
         check_fit(self.model, list(self.clients.values()), self.test)
         sharing = self.algorithm.sharing
@@ -101,7 +102,7 @@ class Federation:
             self.algorithm.server,
             self.layout.num_parameters,
         )
-        self.workload = Workload(self.model, self.learner, self.clients)
+        self.workload = Workload(self.model, self.learner, self.clients, self.test)
         self.scorer = Scorer(list(self.clients.values()), self.test)
 
     def run(self, *observers: Observer, recorder: Recorder | None = None) -> Result:
@@ -123,6 +124,7 @@ class Federation:
             finally:  # also when interrupted: the record has the model of its last round
                 model = self.model_of(state)
                 if recorder is not None:
+                    recorder.note(engine=session.about)
                     recorder.save_model(model)
         return Result(tuple(history), tuple(rows), model, recorder.path if recorder else None)
 
@@ -159,7 +161,9 @@ class Federation:
         accuracies: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                scores, accuracies = self.scorer.score(lambda data: session.predict(done.state.message, data))
+                scores, accuracies = self.scorer.score(
+                    lambda client: session.predict(done.state.message, client)
+                )
             metrics |= scores
             state = _judge(state, scores)
         rows = client_rows(invited, done, replies, failures, accuracies)

@@ -37,6 +37,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         "sharings": Family("sharing", "steelyard.sharing"),
         "rules": Family("weighing rule", "steelyard.weighing"),
         "combiners": Family("combining rule", "steelyard.combining"),
+        "engines": Family("engine", "steelyard.engines"),
         "datasets": Family("data set", "steelyard.data.sources"),
         "partitions": Family(
             "partition", "steelyard.data.partitions", frozenset({"labels", "groups", "clients", "generator"})

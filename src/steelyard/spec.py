@@ -72,6 +72,7 @@ class Spec(Section):
     clients_per_round: int | None = Field(None, ge=1)
     evaluate_every: int = Field(1, ge=1)
     patience: int | None = Field(None, ge=1)
+    engine: Annotated[Table, choice("engine", "engines")] = {"name": "auto"}
     data: Data = Data()
     model: Annotated[Table, choice("model", "models")] = {"name": "mlp"}
     objective: Annotated[Table, choice("objective", "objectives")] = {"name": "cross-entropy"}
@@ -86,7 +87,7 @@ class Spec(Section):
 
     def fingerprint(self) -> str:
         """The same for two specs that describe the same computation."""
-        content = self.model_dump(exclude={"name", "about"})
+        content = self.model_dump(exclude={"name", "about", "engine"})  # every engine gives the same bits
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from torch import Tensor, nn
 
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples, Examples, examples
+from steelyard.data.examples import Examples, examples
 from steelyard.evaluation import Scorer, accuracy, fairness, nll, predict, worst
 from steelyard.evaluation.predict import BATCH
 
@@ -116,6 +116,27 @@ def apart(data: Examples) -> Examples:
     return Examples(data.inputs[data.rows].clone(), data.labels.clone(), torch.arange(len(data)))
 
 
+def score(
+    model: nn.Module, clients: list[Client], common: Examples | None, calls: list[str | None] | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Scores as an engine would have them made; `calls` gets the test sets that were predicted."""
+    tests = {None: common, **{client.id: client.test for client in clients}}
+
+    def counted(client: str | None) -> Tensor:
+        (calls if calls is not None else []).append(client)
+        return predict(model, tests[client])  # type: ignore[arg-type]
+
+    return Scorer(clients, common).score(counted)
+
+
+def test_rows_from_the_start_of_a_batch_are_predicted_to_the_same_bits() -> None:
+    torch.manual_seed(0)
+    data, model = examples(torch.randn(3 * BATCH + 7, 5), torch.zeros(3 * BATCH + 7)), classifier()
+    whole = predict(model, data)
+    parts = [predict(model, data, rows=part) for part in (slice(0, BATCH), slice(BATCH, None))]
+    assert torch.equal(torch.cat(parts), whole)
+
+
 def test_accuracies_read_off_the_common_test_set_are_those_of_predicting_each_client_apart() -> None:
     model = classifier()
     table = Examples(INPUTS, TARGETS, torch.arange(300))
@@ -125,16 +146,11 @@ def test_accuracies_read_off_the_common_test_set_are_those_of_predicting_each_cl
     train = examples(INPUTS[:2], TARGETS[:2])
     inside = [Client(f"c{number}", train, table.take(rows)) for number, rows in enumerate(own)]
     outside = [Client(client.id, client.train, apart(client.test)) for client in inside]  # type: ignore[arg-type]
-    calls: list[AnyExamples] = []
-
-    def counted(data: AnyExamples) -> Tensor:
-        calls.append(data)
-        return predict(model, data)
-
-    together, by_client = Scorer(inside, common).score(counted)
-    assert len(calls) == 1, "one pass over the common test set serves everyone"
-    separately, by_client_apart = Scorer(outside, apart(common)).score(counted)
-    assert len(calls) == 6
+    calls: list[str | None] = []
+    together, by_client = score(model, inside, common, calls)
+    assert calls == [None], "one pass over the common test set serves everyone"
+    separately, by_client_apart = score(model, outside, apart(common), calls)
+    assert calls[1:] == [None, "c0", "c1", "c2", "c3"]
     assert by_client == pytest.approx(by_client_apart)
     assert together == pytest.approx(separately)
     predicted = predict(model, table).argmax(1)
@@ -150,7 +166,7 @@ def test_clients_with_a_test_set_of_their_own_are_scored_beside_those_without() 
     train = examples(INPUTS[:2], TARGETS[:2])
     own = (INPUTS[:40] + 1, TARGETS[:40])
     clients = [Client("a", train, own), Client("b", train), Client("c", train, common.take(torch.arange(9)))]
-    metrics, by_client = Scorer(clients, common).score(lambda data: predict(model, data))
+    metrics, by_client = score(model, clients, common)
     assert sorted(by_client) == ["a", "c"]
     predicted = predict(model, examples(own)).argmax(1)
     assert by_client["a"] == pytest.approx(accuracy_score(own[1], predicted))
@@ -159,12 +175,12 @@ def test_clients_with_a_test_set_of_their_own_are_scored_beside_those_without() 
 
 def test_without_any_test_data_there_is_nothing_to_score() -> None:
     clients = [Client("a", (INPUTS[:2], TARGETS[:2]))]
-    assert Scorer(clients, None).score(lambda data: pytest.fail("nothing to predict")) == ({}, {})
+    assert Scorer(clients, None).score(lambda client: pytest.fail("nothing to predict")) == ({}, {})
 
 
 def test_without_a_common_test_set_only_the_clients_are_scored() -> None:
     own = (INPUTS[:40], TARGETS[:40])
-    metrics, by_client = Scorer([Client("a", own, own)], None).score(lambda data: predict(classifier(), data))
+    metrics, by_client = score(classifier(), [Client("a", own, own)], None)
     assert set(by_client) == {"a"}
     assert "accuracy" not in metrics
     assert metrics["client_accuracy"] == by_client["a"]
@@ -180,5 +196,5 @@ def test_a_client_whose_test_rows_are_not_those_of_the_common_set_is_scored_apar
     }[change]
     client = Client("a", (INPUTS, TARGETS), own)
     model = classifier()
-    _, found = Scorer([client], table.take(torch.arange(200))).score(lambda data: predict(model, data))
+    _, found = score(model, [client], table.take(torch.arange(200)))
     assert found["a"] == pytest.approx(accuracy(predict(model, own), own.labels))

@@ -35,6 +35,7 @@ KINDS = (
     "partitions",
     "shifts",
     "models",
+    "engines",
     "presets",
 )
 

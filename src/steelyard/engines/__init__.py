@@ -1,6 +1,8 @@
-"""Where the clients' work runs."""
+"""Where does the clients' work run? Every engine gives the same bits."""
 
-from steelyard.engines.base import Engine, Session, Workload, one_thread
+from steelyard.engines.auto import Auto
+from steelyard.engines.base import Engine
+from steelyard.engines.pool import Pool
 from steelyard.engines.serial import Serial
 
-__all__ = ["Engine", "Serial", "Session", "Workload", "one_thread"]
+__all__ = ["Auto", "Engine", "Pool", "Serial"]

@@ -22,18 +22,29 @@ class Workload:
     model: nn.Module
     learner: Learner
     clients: Mapping[ClientId, Client]
+    test: AnyExamples | None = None
+
+    def test_data(self, client: ClientId | None) -> AnyExamples:
+        """A client's own test data, or the common test set."""
+        data = self.test if client is None else self.clients[client].test
+        assert data is not None
+        return data
 
 
 class Session(Protocol):
     """An engine at work on one workload."""
+
+    @property
+    def about(self) -> str:
+        """How the work is done, for the record."""
 
     def train(
         self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
     ) -> Iterator[Trained | Failure]:
         """Train these clients, in any order; yield each as it is done."""
 
-    def predict(self, message: Message, data: AnyExamples) -> Tensor:
-        """Log-probabilities [N, C] of the shared model."""
+    def predict(self, message: Message, client: ClientId | None) -> Tensor:
+        """Log-probabilities [N, C] on a client's own test data, or on the common test set."""
 
 
 class Engine(ABC):

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steelyard.data.examples import AnyExamples
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.evaluation import predict
-from steelyard.seeds import seeded
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 
@@ -30,26 +28,30 @@ class SerialSession:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
+        self.about = "serial"
         self.model = scratch(workload.model)
 
     def train(
         self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
     ) -> Iterator[Trained | Failure]:
         for client in clients:
-            yield self._train(broadcast, client, states.get(client, EMPTY))
+            yield self.train_one(broadcast, client, states.get(client, EMPTY))
 
-    def _train(self, broadcast: Broadcast, client: ClientId, state: State) -> Trained | Failure:
+    def train_one(self, broadcast: Broadcast, client: ClientId, state: State) -> Trained | Failure:
         data = self.workload.clients[client].train
         try:
             return self.workload.learner.train(self.model, client, data, broadcast, state)
         except Exception as error:  # a client cannot break a run
             return Failure(client, "training", f"{type(error).__name__}: {error}")
 
-    def predict(self, message: Message, data: AnyExamples) -> Tensor:
+    def predict(self, message: Message, client: ClientId | None) -> Tensor:
+        return self.predict_rows(message, client, slice(None))
+
+    def predict_rows(self, message: Message, client: ClientId | None, rows: slice) -> Tensor:
+        """The predictions of some of the rows; `rows` starts where a batch does."""
         learner = self.workload.learner
         learner.sharing.write(self.model, learner.layout, message, EMPTY)
-        with seeded(learner.seed, "predict"):
-            return predict(self.model, data)
+        return predict(self.model, self.workload.test_data(client), learner.seed, rows)
 
 
 def scratch(model: nn.Module) -> nn.Module:

@@ -5,13 +5,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steelyard.data.examples import AnyExamples
+from steelyard.seeds import seeded
 
 BATCH = 256  # small enough for a CNN's activations to stay in the cache
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, data: AnyExamples) -> Tensor:
-    """Log-probabilities [N, C] of a classifier, in evaluation mode."""
+def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = slice(None)) -> Tensor:
+    """Log-probabilities [N, C] of a classifier, in evaluation mode.
+
+    Some of the `rows`, from the start of a batch, get the same bits as in a prediction of them all; what a
+    model or a data set draws at random depends on the seed and the batch.
+    """
     model.eval()
-    positions = torch.split(torch.arange(len(data)), BATCH)
-    return torch.cat([F.log_softmax(model(data.batch(part)[0]), dim=1) for part in positions])
+    start, stop, _ = rows.indices(len(data))
+    parts = []
+    for first in range(start, stop, BATCH):
+        with seeded(seed, "predict", first):
+            inputs, _ = data.batch(torch.arange(first, min(first + BATCH, stop)))
+            parts.append(F.log_softmax(model(inputs), dim=1))
+    return torch.cat(parts)

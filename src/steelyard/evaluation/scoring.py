@@ -11,7 +11,8 @@ from steelyard.evaluation.accuracy import accuracy, nll
 from steelyard.evaluation.fairness import fairness
 from steelyard.types import ClientId
 
-Predict = Callable[[AnyExamples], Tensor]
+Predict = Callable[[ClientId | None], Tensor]
+"""Log-probabilities on a client's own test data, or on the common test set."""
 
 
 class Scorer:
@@ -39,11 +40,11 @@ class Scorer:
         metrics: dict[str, float] = {}
         by_client: dict[ClientId, float] = {}
         if self.test is not None:
-            predicted, labels = predict(self.test), self.test.labels
+            predicted, labels = predict(None), self.test.labels
             metrics |= {"accuracy": accuracy(predicted, labels), "nll": nll(predicted, labels)}
             by_client |= self._inside(predicted.argmax(dim=1) == labels)
         for client, data in self.apart.items():
-            by_client[client] = accuracy(predict(data), data.labels)
+            by_client[client] = accuracy(predict(client), data.labels)
         if by_client:
             metrics |= fairness(torch.tensor(list(by_client.values()), dtype=torch.float64))
         return metrics, by_client

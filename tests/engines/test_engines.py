@@ -1,0 +1,237 @@
+"""Whatever engine runs a federation, the bits are the same; a worker that dies is not missed."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from steelyard.algorithm import Algorithm
+from steelyard.data.clients import Client
+from steelyard.engines import Auto, Engine, Pool, Serial, auto
+from steelyard.errors import InputError
+from steelyard.evaluation.predict import BATCH
+from steelyard.federation import Federation, Result
+from steelyard.geometry import Geometry
+from steelyard.layout import Layout
+from steelyard.objectives import CrossEntropy
+from steelyard.objectives.base import Bound, Local
+from steelyard.optimizers import Training
+from steelyard.sharing import WholeModel
+from steelyard.types import Broadcast, RoundInfo, State, Weighed
+from steelyard.weighing import Samples
+
+CLIENTS = 5
+
+
+def model() -> nn.Module:
+    """Convolution, running statistics and dropout: everything that could go astray between processes."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 3)
+    )
+
+
+def data(size: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, 1, 8, 8, generator=generator), torch.arange(size) % 3
+
+
+def clients() -> list[Client]:
+    return [Client(f"c{number}", data(20 + 9 * number, number), data(10, 50)) for number in range(CLIENTS)]
+
+
+def run(engine: Engine, **settings: Any) -> Result:
+    algorithm = Algorithm(training=Training(lr=0.05, momentum=0.9, batch_size=8))
+    common = {"test": data(600, 99), "rounds": 3, "clients_per_round": 4}
+    return Federation(clients(), model(), algorithm, engine=engine, **(common | settings)).run()
+
+
+def assert_same(found: Result, wanted: Result) -> None:
+    assert found.history == wanted.history
+    assert found.clients == wanted.clients
+    for name, value in wanted.model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], value), name
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_any_number_of_workers_gives_the_bits_of_the_serial_engine(workers: int) -> None:
+    assert_same(run(Pool(workers)), run(Serial()))
+
+
+@pytest.mark.parametrize(("worth", "kind"), [(0.0, "pool"), (1e9, "serial")])
+def test_auto_gives_the_same_bits_whatever_it_decides(
+    worth: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "WORTH", worth)
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    federation = Federation(clients(), model(), engine=Auto(), rounds=2, test=data(300, 99))
+    with federation.engine.open(federation.workload) as session:
+        state = federation.init()
+        for _ in range(2):
+            _, state = federation.round(state, session)
+        outcomes = session.train(Broadcast(3, state.server.message), list(federation.clients), {})
+        assert sorted(each.reply.client for each in outcomes) == list(federation.clients)
+        assert session.about.startswith(kind)
+        assert "a client takes" in session.about
+    wanted = Federation(clients(), model(), engine=Serial(), rounds=2, test=data(300, 99)).run().model
+    found = federation.model_of(state).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.state_dict().items())
+
+
+def test_auto_trains_each_client_of_the_timed_round_once() -> None:
+    federation = Federation(clients(), model(), engine=Auto())
+    with federation.engine.open(federation.workload) as session:
+        outcomes = session.train(Broadcast(1, federation.init().server.message), list(federation.clients), {})
+        assert sorted(each.reply.client for each in outcomes) == list(federation.clients)
+
+
+class Noisy(Dataset[tuple[Tensor, int]]):
+    """A random transform."""
+
+    def __len__(self) -> int:
+        return 2 * BATCH + 30
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.randn(1, 8, 8), index % 3
+
+
+def test_test_data_drawn_at_random_is_the_same_however_it_is_shared_out() -> None:
+    assert_same(run(Pool(3), test=Noisy()), run(Serial(), test=Noisy()))
+
+
+def test_auto_stays_serial_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "WORTH", 0.0)
+    monkeypatch.setattr(auto, "cores", lambda: 1)
+    federation = Federation(clients(), model(), engine=Auto(), rounds=1)
+    with federation.engine.open(federation.workload) as session:
+        federation.round(federation.init(), session)
+        assert session.about == "serial"
+
+
+class Deadly(Dataset[tuple[Tensor, int]]):
+    """Kills the process that reads it, as often as it has lives to take; a file counts across processes."""
+
+    def __init__(self, counter: Path, lives: int) -> None:
+        self.counter, self.lives, self.parent = counter, lives, os.getpid()
+        self.inputs, _ = data(12, 3)
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        taken = self.counter.stat().st_size if self.counter.exists() else 0
+        if os.getpid() != self.parent and taken < self.lives:
+            with self.counter.open("a") as file:
+                file.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.inputs[index], index % 3
+
+
+def with_deadly(folder: Path, lives: int, engine: Engine) -> Result:
+    parties = {**{client.id: client for client in clients()}, "deadly": Deadly(folder / "deaths", lives)}
+    return Federation(parties, model(), engine=engine, rounds=2, test=data(300, 99)).run()
+
+
+def test_a_worker_killed_in_a_round_is_replaced_and_the_bits_are_the_same(tmp_path: Path) -> None:
+    found = with_deadly(tmp_path, 2, Pool(2))
+    assert (tmp_path / "deaths").stat().st_size == 2
+    assert_same(found, with_deadly(tmp_path, 2, Serial()))
+
+
+def test_a_client_that_always_kills_its_worker_is_set_aside_by_name(tmp_path: Path) -> None:
+    result = with_deadly(tmp_path, 10**6, Pool(2))
+    status = {(row["round"], row["client"]): row["status"] for row in result.clients}
+    assert status[1, "deadly"] == "failed while training: its worker died 3 times"
+    assert all(status[2, f"c{number}"] == "used" for number in range(CLIENTS))
+
+
+def test_killing_every_worker_from_outside_changes_nothing() -> None:
+    federation = Federation(clients(), model(), engine=Pool(2), rounds=3, test=data(300, 99))
+    state = federation.init()
+    with federation.engine.open(federation.workload) as session:
+        while not federation.is_over(state):
+            for process in multiprocessing.active_children():
+                os.kill(process.pid or 0, signal.SIGKILL)
+            time.sleep(0.05)
+            _, state = federation.round(state, session)
+    wanted = Federation(clients(), model(), engine=Serial(), rounds=3, test=data(300, 99)).run().model
+    found = federation.model_of(state).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.state_dict().items())
+
+
+class Unreadable(Deadly):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index > 1:
+            raise OSError("the disk is gone")
+        return self.inputs[index], index % 3
+
+
+def test_a_client_that_raises_in_a_worker_is_set_aside_with_its_reason(tmp_path: Path) -> None:
+    parties = {"bad": Unreadable(tmp_path, 0), **{client.id: client for client in clients()}}
+    rows = Federation(parties, model(), engine=Pool(2), rounds=1).run().clients
+    assert "OSError: the disk is gone" in str(rows[0]["status"])
+    assert [row["status"] for row in rows[1:]] == ["used"] * CLIENTS
+
+
+class Directed(Samples):
+    """Offers a vector that changes from round to round."""
+
+    offers = frozenset({"direction"})
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        return super().weigh(geometry, round, state)._replace(state={"mean": geometry.updates.mean(dim=0)})
+
+    def offer(self, state: State) -> Mapping[str, Tensor]:
+        return {"direction": state.get("mean", torch.zeros(1))}
+
+
+class Following(CrossEntropy):
+    needs = frozenset({"direction"})  # type: ignore[assignment]
+
+    def bind(self, local: Local) -> Bound:
+        strength = float(local.broadcast.offers["direction"].sum())
+        loss = super().bind(local).loss
+        return Bound(lambda inputs, targets: loss(inputs, targets) * (1 + strength))
+
+
+class Counting(WholeModel):
+    """Keeps the sum of the parameters with the client."""
+
+    def write(self, model: nn.Module, layout: Layout, message: Any, state: State) -> None:
+        super().write(model, layout, message, state)
+        if "kept" in state:
+            with torch.no_grad():
+                next(model.parameters()).add_(0.01 * state["kept"])
+
+    def keep(self, model: nn.Module, layout: Layout) -> State:
+        return {"kept": torch.stack([parameter.detach().sum() for parameter in model.parameters()]).sum()}
+
+
+def test_what_the_server_offers_and_what_clients_keep_reach_the_workers() -> None:
+    algorithm = Algorithm(objective=Following(), sharing=Counting(), weighing=Directed())
+    results = [
+        Federation(clients(), model(), algorithm, engine=engine, rounds=3).run()
+        for engine in (Serial(), Pool(2))
+    ]
+    assert_same(results[1], results[0])
+    plain = Federation(clients(), model(), engine=Serial(), rounds=3).run()
+    assert results[0].clients != plain.clients
+
+
+def test_a_pool_needs_a_worker() -> None:
+    with pytest.raises(InputError, match="workers"):
+        Pool(0)
