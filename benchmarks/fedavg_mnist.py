@@ -23,12 +23,12 @@ from steelyard.spec import load_spec
 PRESET = "fedavg-mnist-shards"
 
 
-def accuracy_table(seeds: list[int], rounds: int, out: Path) -> None:
+def accuracy_table(seeds: list[int], rounds: int, engine: str, out: Path) -> None:
     print("| seed | final accuracy | last 10 | worst 10 % clients | train s | evaluate s | aggregate s |")
     print("|---|---|---|---|---|---|---|")
     finals = []
     for seed in seeds:
-        result = sy.run(PRESET, seed=seed, rounds=rounds, out=out)
+        result = sy.run(PRESET, seed=seed, rounds=rounds, engine=engine, out=out)
         assert result.path is not None
         run = sy.Run(result.path)
         summary = summarise(run)
@@ -48,7 +48,7 @@ def accuracy_table(seeds: list[int], rounds: int, out: Path) -> None:
 
 def profile_round() -> None:
     """Self time by operator over one round: ten clients and one evaluation of 10,000 images."""
-    federation = build(load_spec(PRESET))
+    federation = build(load_spec(PRESET, {"engine": "serial"}))
     with federation.engine.open(federation.workload) as session:
         _, state = federation.round(federation.init(), session)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
@@ -68,10 +68,13 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[0, 1, 2]
     )
+    parser.add_argument("--engine", default="auto", help="auto, serial or pool")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    print(f"torch {torch.__version__}, {platform.machine()}, {os.cpu_count()} cores, one thread\n")
-    accuracy_table(options.seeds, options.rounds, options.out)
+    print(
+        f"torch {torch.__version__}, {platform.machine()}, {os.cpu_count()} cores, engine {options.engine}\n"
+    )
+    accuracy_table(options.seeds, options.rounds, options.engine, options.out)
     profile_round()
 
 
