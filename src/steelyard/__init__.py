@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from steelyard.data.dataset import Dataset
     from steelyard.data.examples import examples
     from steelyard.errors import ClientError, InputError, SteelyardError
-    from steelyard.experiment import load_model, run
+    from steelyard.experiment import load_model, resume, run
     from steelyard.federation import Federation, Result
     from steelyard.functional import combine, weigh
     from steelyard.optimizers import Training
@@ -42,6 +42,7 @@ _HOMES = {
     "combine": "functional",
     "examples": "data.examples",
     "load_model": "experiment",
+    "resume": "experiment",
     "run": "experiment",
     "weigh": "functional",
 }
@@ -64,6 +65,7 @@ __all__ = [
     "combine",
     "examples",
     "load_model",
+    "resume",
     "run",
     "weigh",
 ]

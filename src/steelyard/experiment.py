@@ -1,6 +1,7 @@
 """From a spec to a result: the first door into steelyard."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from steelyard.data import Client, Dataset, deal
 from steelyard.errors import InputError
 from steelyard.federation import Federation, Observer, Result
 from steelyard.optimizers import Training
-from steelyard.record import MODEL, SPEC, Recorder, Run, new_folder
+from steelyard.record import MODEL, SPEC, STATE, Recorder, Run, new_folder
 from steelyard.seeds import generator, seeded
 from steelyard.spec import Data, Spec, load_spec
+from steelyard.state import FederationState, load_state
 
 
 def run(
@@ -35,6 +37,24 @@ def run(
     resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides)
     federation = build(resolved)
     return federation.run(*observers, recorder=None if out is None else recorder_for(resolved, Path(out)))
+
+
+def resume(path: str | Path, *observers: Observer) -> Result:
+    """Go on with a run that was interrupted or killed; it ends as if nothing had happened."""
+    federation, recorder, state = reopen(path)
+    result = federation.run(*observers, recorder=recorder, state=state)
+    recorded = Run(path)
+    return replace(result, history=tuple(recorded.rounds), clients=tuple(recorded.clients))
+
+
+def reopen(path: str | Path) -> tuple[Federation, Recorder, FederationState]:
+    """The federation of a recorded run, its recorder, and the last state that was saved."""
+    folder = Run(path).path
+    if not (folder / SPEC).is_file():
+        raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be resumed.")
+    federation = build(load_spec(folder / SPEC))
+    state = load_state(folder / STATE) if (folder / STATE).is_file() else federation.init()
+    return federation, Recorder(folder, after=state.round), state
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:

@@ -4,14 +4,14 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from steelyard.aggregation import Aggregator, ServerState
+from steelyard.aggregation import Aggregator
 from steelyard.algorithm import Algorithm
 from steelyard.checks import check_fit
 from steelyard.data.clients import Client, as_clients
@@ -24,21 +24,8 @@ from steelyard.learner import Learner
 from steelyard.ledger import Row, client_rows, round_metrics
 from steelyard.record import Recorder
 from steelyard.seeds import generator
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, State, Trained
-
-
-@dataclass(frozen=True, eq=False)
-class FederationState:
-    """Everything that one round hands to the next."""
-
-    round: int
-    server: ServerState
-    clients: Mapping[ClientId, State] = field(default_factory=dict)
-    """What stays with each client between its rounds; it is never sent."""
-    best: float = float("-inf")
-    stale: int = 0
-    """Evaluations since the best one."""
-
+from steelyard.state import FederationState
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, Trained
 
 Observer = Callable[[Round], None]
 """Is told of every round as it ends: a progress bar, a logger."""
@@ -105,17 +92,22 @@ class Federation:
         self.workload = Workload(self.model, self.learner, self.clients, self.test)
         self.scorer = Scorer(list(self.clients.values()), self.test)
 
-    def run(self, *observers: Observer, recorder: Recorder | None = None) -> Result:
-        """Run to the end. Each observer is told of every round as it ends; a recorder keeps it on disk."""
+    def run(
+        self, *observers: Observer, recorder: Recorder | None = None, state: FederationState | None = None
+    ) -> Result:
+        """Run to the end, from the beginning or from a state.
+
+        Each observer is told of every round as it ends; a recorder keeps the run on disk.
+        """
         history: list[Row] = []
         rows: list[Row] = []
-        state = self.init()
+        state = state or self.init()
         with recorder or nullcontext(), self.engine.open(self.workload) as session:
             try:
                 while not self.is_over(state):
                     round, following = self.round(state, session)
                     if recorder is not None:
-                        recorder.write(round)
+                        recorder.write(round, following)
                     state = following
                     history.append({"round": round.number, **round.metrics})
                     rows.extend({"round": round.number, **row} for row in round.clients)
@@ -125,6 +117,7 @@ class Federation:
                 model = self.model_of(state)
                 if recorder is not None:
                     recorder.note(engine=session.about)
+                    recorder.save_state(state)
                     recorder.save_model(model)
         return Result(tuple(history), tuple(rows), model, recorder.path if recorder else None)
 

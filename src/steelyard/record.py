@@ -1,4 +1,4 @@
-"""The run on disk: one folder with spec.toml, environment.json, record.sqlite and model.safetensors.
+"""The run on disk: a folder with spec.toml, environment.json, record.sqlite, model and state as safetensors.
 
 The tables `rounds` and `clients` hold a row for each round and for each client in each round; two runs with
 the same seed have equal tables. Wall times are kept apart in `timings`. Every round is one transaction, so
@@ -11,6 +11,7 @@ import os
 import platform
 import sqlite3
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -26,12 +27,15 @@ from torch import nn
 
 import steelyard
 from steelyard.errors import InputError
+from steelyard.state import FederationState, save_state
 from steelyard.types import Round
 
 DATABASE = "record.sqlite"
 MODEL = "model.safetensors"
 SPEC = "spec.toml"
 ENVIRONMENT = "environment.json"
+STATE = "state.safetensors"
+STATE_SECONDS = 2.0  # what a crash may lose, besides the round that it interrupts
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
@@ -40,6 +44,7 @@ CREATE TABLE clients (round INTEGER, client TEXT, PRIMARY KEY (round, client));
 CREATE TABLE timings (round INTEGER PRIMARY KEY);
 """
 
+TABLES = ("rounds", "clients", "timings")
 Row = Mapping[str, Any]
 
 
@@ -47,39 +52,66 @@ class Recorder:
     """Writes a run as it happens. As a context manager it also records how the run ended."""
 
     def __init__(
-        self, path: str | Path, spec: str | None = None, meta: Mapping[str, str] | None = None
+        self,
+        path: str | Path,
+        spec: str | None = None,
+        meta: Mapping[str, str] | None = None,
+        *,
+        after: int | None = None,
     ) -> None:
-        """`path` must be new or empty; `spec` is the resolved spec as TOML, if there is one."""
-        path = Path(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(f"{path} exists and is not empty; choose another folder for the run.")
-        path.mkdir(parents=True, exist_ok=True)
-        self.path = path
+        """Record a new run in `path`, which must be new or empty; `spec` is the resolved spec as TOML.
+
+        With `after`, go on with the run that is recorded there; rounds after that one are forgotten.
+        """
+        self.path = Path(path) if after is None else Run(path).path
+        if after is None:
+            self._make_folder(spec)
+        self.database = sqlite3.connect(self.path / DATABASE)
+        if after is None:
+            self.database.execute("PRAGMA journal_mode = WAL")
+            self.database.executescript(_SCHEMA)
+            self.note(**(meta or {}), started=_now())
+        else:
+            self._forget(after)
+        self._columns = {table: self._names(table) for table in TABLES}
+        self._due = 0.0
+        self.note(status="running")
+
+    def _make_folder(self, spec: str | None) -> None:
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InputError(f"{self.path} exists and is not empty; choose another folder for the run.")
+        self.path.mkdir(parents=True, exist_ok=True)
         if spec is not None:
-            (path / SPEC).write_text(spec, "utf-8")
-        (path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
-        self.database = sqlite3.connect(path / DATABASE)
-        self.database.execute("PRAGMA journal_mode = WAL")
-        self.database.executescript(_SCHEMA)
-        self._columns: dict[str, set[str]] = {
-            "rounds": {"round"},
-            "clients": {"round", "client"},
-            "timings": {"round"},
-        }
-        self.note(**(meta or {}), status="running", started=_now())
+            (self.path / SPEC).write_text(spec, "utf-8")
+        (self.path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
+
+    def _forget(self, after: int) -> None:
+        with self.database:
+            for table in TABLES:
+                self.database.execute(f"DELETE FROM {table} WHERE round > ?", (after,))
+            self.database.execute("DELETE FROM meta WHERE key IN ('ended', 'error')")
+
+    def _names(self, table: str) -> set[str]:
+        return {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
 
     def note(self, **values: str) -> None:
         """Facts about the run as a whole."""
         with self.database:
             self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
-    def write(self, round: Round) -> None:
-        """Commit one round."""
+    def write(self, round: Round, state: FederationState | None = None) -> None:
+        """Commit one round, and now and then the state after it, from which the run can go on."""
         rows = [{"round": round.number, **row} for row in round.clients]
         with self.database:
             self._insert("rounds", [{"round": round.number, **round.metrics}])
             self._insert("clients", rows)
             self._insert("timings", [{"round": round.number, **round.seconds}])
+        if state is not None and time.monotonic() >= self._due:
+            self.save_state(state)
+
+    def save_state(self, state: FederationState) -> None:
+        save_state(state, self.path / STATE)
+        self._due = time.monotonic() + STATE_SECONDS
 
     def save_model(self, model: nn.Module) -> None:
         """Write the model so that a crash never leaves half a file."""

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,11 @@ from steelyard import __version__
 from steelyard.cli.data import app as data_app
 from steelyard.cli.shared import Json, Out, guarded, one_target, show_values, split_words, stderr
 from steelyard.errors import InputError, SteelyardError, unknown
+
+if TYPE_CHECKING:
+    from steelyard.federation import Federation
+    from steelyard.record import Recorder
+    from steelyard.state import FederationState
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +80,31 @@ def run(
     if seed is not None:
         overrides["seed"] = seed
     summary = summarise(Run(_run(target, overrides, out)))
+    show_values(summary, lambda: run_report(summary), as_json)
+
+
+@app.command()
+@guarded
+def resume(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an interrupted or killed run.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was interrupted or killed.
+
+    It ends with the same numbers, to the last bit, as if nothing had happened.
+
+    [dim]Example:[/]
+
+        steelyard resume runs/20261115-220936-fedavg-s0
+    """
+    with stderr().status("loading"):
+        from steelyard.experiment import reopen
+        from steelyard.record import Run
+        from steelyard.report.summary import summarise
+        from steelyard.report.terminal import run_report
+
+        federation, recorder, state = reopen(path)
+    summary = summarise(Run(_finish(path.name, federation, recorder, state)))
     show_values(summary, lambda: run_report(summary), as_json)
 
 
@@ -166,21 +196,28 @@ def main() -> None:
 
 
 def _run(target: str | None, overrides: dict[str, Any], out: Path) -> Path:
-    """Run a spec with a progress display on standard error."""
-    console = stderr()
-    with console.status("loading"):
+    """Run a spec."""
+    with stderr().status("loading"):
         from steelyard.experiment import build, recorder_for
-        from steelyard.report.terminal import progress
         from steelyard.spec import load_spec
 
         spec = load_spec(target, overrides)
         federation = build(spec)
-    recorder = recorder_for(spec, out)
-    with progress(console, spec.name, spec.rounds) as observer:
+    return _finish(spec.name, federation, recorder_for(spec, out))
+
+
+def _finish(
+    name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
+) -> Path:
+    """Run a federation to its end with a progress display on standard error."""
+    from steelyard.report.terminal import progress
+
+    with progress(stderr(), name, federation.rounds) as observer:
         try:
-            federation.run(observer, recorder=recorder)
+            federation.run(observer, recorder=recorder, state=state)
         except KeyboardInterrupt:
-            raise SteelyardError(f"interrupted; the finished rounds are in {recorder.path}.") from None
+            hint = f"`steelyard resume {recorder.path}` goes on."
+            raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
     return recorder.path
 
 

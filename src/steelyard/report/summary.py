@@ -19,6 +19,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "seed": run.spec.get("seed"),
+        "engine": meta.get("engine"),
         "rounds": len(rounds),
         "seconds": sum(
             value for row in run.timings for key, value in row.items() if key != "round" and value

@@ -125,7 +125,7 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
 def _how_it_ended(summary: dict[str, Any]) -> str:
     rounds = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s"
     if summary["status"] == "finished":
-        return rounds
+        return rounds + (f" ({summary['engine']})" if summary.get("engine") else "")
     reason = f": {summary['error']}" if summary["error"] else ""
     return f"{summary['status']} after {rounds}{reason}"
 
