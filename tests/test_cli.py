@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import steelyard as sy
 from steelyard import registry
-from steelyard.cli import app
+from steelyard.cli import KINDS, app
 from steelyard.record import Recorder, Run
 from steelyard.types import Round
 
@@ -436,3 +436,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(place: Path, words: tuple[s
 def test_a_spec_file_may_have_any_name(place: Path) -> None:
     (place / "my spec.toml").write_text("rounds = 1\n[data]\nclients = 2\n")
     assert "my-spec" in output(steelyard("run", "my spec.toml"))
+
+
+def test_everything_that_a_spec_can_name_can_be_listed() -> None:
+    assert set(KINDS) == {*registry.FAMILIES, "presets"}

@@ -113,6 +113,15 @@ def test_test_data_drawn_at_random_is_the_same_however_it_is_shared_out() -> Non
     assert_same(run(Pool(3), test=Noisy()), run(Serial(), test=Noisy()))
 
 
+def test_workers_are_started_once_for_rounds_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "WORTH", 0.0)
+    monkeypatch.setattr(auto, "cores", lambda: 2)
+    federation = Federation(clients(), model(), engine=Auto(), rounds=3, test=data(300, 99))
+    seen: set[int] = set()
+    federation.run(lambda round: seen.update(each.pid or 0 for each in multiprocessing.active_children()))
+    assert len(seen) == 2
+
+
 def test_auto_stays_serial_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "WORTH", 0.0)
     monkeypatch.setattr(auto, "cores", lambda: 1)

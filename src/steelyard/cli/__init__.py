@@ -72,15 +72,16 @@ def run(
         steelyard run my.toml data.clients=50 clients_per_round=10
         steelyard run model=my_package:make_model training.steps=20
     """
-    from steelyard.record import Run
-    from steelyard.report.summary import summarise
-    from steelyard.report.terminal import run_report
+    with stderr().status("loading"):
+        from steelyard.experiment import build, recorder_for
+        from steelyard.spec import load_spec
 
-    target, overrides = one_target(words)
-    if seed is not None:
-        overrides["seed"] = seed
-    summary = summarise(Run(_run(target, overrides, out)))
-    show_values(summary, lambda: run_report(summary), as_json)
+        target, overrides = one_target(words)
+        if seed is not None:
+            overrides["seed"] = seed
+        spec = load_spec(target, overrides)
+        federation = build(spec)
+    _show_run(_finish(spec.name, federation, recorder_for(spec, out)), as_json)
 
 
 @app.command()
@@ -99,13 +100,9 @@ def resume(
     """
     with stderr().status("loading"):
         from steelyard.experiment import reopen
-        from steelyard.record import Run
-        from steelyard.report.summary import summarise
-        from steelyard.report.terminal import run_report
 
         federation, recorder, state = reopen(path)
-    summary = summarise(Run(_finish(path.name, federation, recorder, state)))
-    show_values(summary, lambda: run_report(summary), as_json)
+    _show_run(_finish(path.name, federation, recorder, state), as_json)
 
 
 @app.command()
@@ -144,16 +141,11 @@ def compare(
 @app.command()
 @guarded
 def show(
-    path: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     as_json: Json = False,
 ) -> None:
     """Show a recorded run: who counted, how much, and how good the model is."""
-    from steelyard.record import Run
-    from steelyard.report.summary import summarise
-    from steelyard.report.terminal import run_report
-
-    summary = summarise(Run(path))
-    show_values(summary, lambda: run_report(summary), as_json)
+    _show_run(path, as_json)
 
 
 @app.command("list")
@@ -195,17 +187,6 @@ def main() -> None:
     app(prog_name="steelyard")
 
 
-def _run(target: str | None, overrides: dict[str, Any], out: Path) -> Path:
-    """Run a spec."""
-    with stderr().status("loading"):
-        from steelyard.experiment import build, recorder_for
-        from steelyard.spec import load_spec
-
-        spec = load_spec(target, overrides)
-        federation = build(spec)
-    return _finish(spec.name, federation, recorder_for(spec, out))
-
-
 def _finish(
     name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
 ) -> Path:
@@ -219,6 +200,15 @@ def _finish(
             hint = f"`steelyard resume {recorder.path}` goes on."
             raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
     return recorder.path
+
+
+def _show_run(path: Path, as_json: bool) -> None:
+    from steelyard.record import Run
+    from steelyard.report.summary import summarise
+    from steelyard.report.terminal import run_report
+
+    summary = summarise(Run(path))
+    show_values(summary, lambda: run_report(summary), as_json)
 
 
 def _seeds(text: str) -> list[int]:

@@ -12,7 +12,7 @@ from steelyard.engines.pool import PoolSession, cores
 from steelyard.engines.serial import SerialSession
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
-WORTH = 0.02  # seconds that a pool must save in a round
+WORTH = 0.03  # seconds that a pool must save in a round
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,6 @@ class AutoSession:
         self.decided = True
         saved = seconds * clients * (1 - 1 / min(self.workers, clients))
         if saved > WORTH:
-            self.pool = PoolSession(self.workload, self.workers)
+            self.pool = PoolSession(self.workload, self.workers, clients)
         kind = "serial" if self.pool is None else self.pool.about
         self.about = f"{kind}; a client takes {1000 * seconds:.1f} ms"

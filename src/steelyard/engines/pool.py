@@ -75,8 +75,9 @@ class Worker:
 class PoolSession:
     """The server's side: hands jobs to idle workers and replaces those that die."""
 
-    def __init__(self, workload: Workload, workers: int) -> None:
-        self.workload, self.count = workload, workers
+    def __init__(self, workload: Workload, workers: int, rows: int = 1) -> None:
+        """`rows` is how many clients a round is expected to have; more are taken, at the cost of a new start."""
+        self.workload, self.count, self.rows = workload, workers, rows
         self.workers: list[Worker] = []
         self.board: Board | None = None
         self.about = f"pool of {workers}"
@@ -119,7 +120,8 @@ class PoolSession:
         """A board with room for this round and the model on it, and workers that see it."""
         if self.board is None or self.board.rows < rows:
             self.close()
-            self.board = Board(max(rows, 1), message)
+            self.rows = max(self.rows, rows)
+            self.board = Board(self.rows, message)
             self.workers = [Worker(self.workload, self.board) for _ in range(self.count)]
         self.board.write(message)
         return self.board
