@@ -14,7 +14,9 @@ from typer.testing import CliRunner, Result
 import steelyard as sy
 from steelyard import registry
 from steelyard.cli import KINDS, app
+from steelyard.layers import parse_override
 from steelyard.record import Recorder, Run
+from steelyard.spec import load_spec
 from steelyard.types import Round
 
 QUICK = ("rounds=2", "data.clients=3", "training.steps=2")
@@ -440,3 +442,11 @@ def test_a_spec_file_may_have_any_name(place: Path) -> None:
 
 def test_everything_that_a_spec_can_name_can_be_listed() -> None:
     assert set(KINDS) == {*registry.FAMILIES, "presets"}
+
+
+def test_spec_prints_a_file_that_runs_as_it_is(place: Path) -> None:
+    words = ("fedprox", *QUICK, "objective.mu=0.3")
+    (place / "mine.toml").write_text(output(steelyard("spec", *words)))
+    assert load_spec("mine.toml") == load_spec("fedprox", dict(map(parse_override, words[1:])))
+    assert json.loads(output(steelyard("spec", *words, "--json")))["objective"]["mu"] == 0.3
+    assert output(steelyard("run", "mine.toml"))

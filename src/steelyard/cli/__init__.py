@@ -86,6 +86,29 @@ def run(
 
 @app.command()
 @guarded
+def spec(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what would run, with every default filled in: a file to start from.
+
+    [dim]Example:[/]
+
+        steelyard spec fedprox data.dataset=mnist > my.toml
+    """
+    from rich.text import Text
+
+    from steelyard.spec import load_spec
+
+    resolved = load_spec(*one_target(words))
+    show_values(resolved.model_dump(), lambda: Text(resolved.to_toml().rstrip(), overflow="ignore"), as_json)
+
+
+@app.command()
+@guarded
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an interrupted or killed run.")],
     as_json: Json = False,

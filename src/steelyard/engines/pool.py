@@ -76,7 +76,7 @@ class PoolSession:
     """The server's side: hands jobs to idle workers and replaces those that die."""
 
     def __init__(self, workload: Workload, workers: int, rows: int = 1) -> None:
-        """`rows` is how many clients a round is expected to have; more are taken, at the cost of a new start."""
+        """`rows` is how many clients a round is expected to have; more are taken after a new start."""
         self.workload, self.count, self.rows = workload, workers, rows
         self.workers: list[Worker] = []
         self.board: Board | None = None
