@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.geometry import BLOCK, Geometry
+from steelyard.geometry import Geometry, block_width
 
+BLOCK = block_width(3)
 SIZES = [1, 100, BLOCK, 2 * BLOCK + 17]
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 16  # coordinates; a block of 100 float64 rows is 50 MB
+BLOCK_BYTES = 4 << 20  # of float64, so that a block is still in the cache when it is read again
 
 
 class Geometry:
@@ -27,7 +27,7 @@ class Geometry:
     def gram(self) -> Tensor:
         """G = X Xᵀ, [J, J] float64."""
         gram = torch.zeros(len(self), len(self), dtype=torch.float64)
-        for block in self._blocks():
+        for _, block in self._blocks():
             gram.addmm_(block, block.T)
         return gram
 
@@ -35,21 +35,32 @@ class Geometry:
     def norms(self) -> Tensor:
         """‖x_j‖, [J] float64."""
         squares = torch.zeros(len(self), dtype=torch.float64)
-        for block in self._blocks():
-            squares += block.square().sum(dim=1)
+        for _, block in self._blocks():
+            squares += torch.linalg.vector_norm(block, dim=1).square_()
         return squares.sqrt()
 
     def inner(self, vector: Tensor) -> Tensor:
         """⟨x_j, v⟩ for one more vector v [K], [J] float64."""
+        if vector.shape != self.updates.shape[1:]:
+            raise ValueError(
+                f"a vector of {tuple(vector.shape)} beside updates of {tuple(self.updates.shape)}"
+            )
         products = torch.zeros(len(self), dtype=torch.float64)
-        for start, block in zip(range(0, len(vector), BLOCK), self._blocks(), strict=True):
-            products += block @ vector[start : start + BLOCK].double()
+        for columns, block in self._blocks():
+            products += block @ vector[columns].double()
         return products
 
     def mix(self, weights: Tensor) -> Tensor:
         """Σ a_j x_j, [K], in the dtype of the updates."""
         return weights.to(self.updates.dtype) @ self.updates
 
-    def _blocks(self) -> Iterator[Tensor]:
-        for start in range(0, self.updates.shape[1], BLOCK):
-            yield self.updates[:, start : start + BLOCK].double()
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        width = block_width(len(self))
+        for start in range(0, self.updates.shape[1], width):
+            columns = slice(start, start + width)
+            yield columns, self.updates[:, columns].double()
+
+
+def block_width(rows: int) -> int:
+    """The coordinates of a block."""
+    return max(256, BLOCK_BYTES // (8 * max(rows, 1)))

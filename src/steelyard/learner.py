@@ -56,17 +56,17 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
 
     With `pair`, a single example left over joins the batch before it, because BatchNorm cannot train on one.
     """
-    done = 0
-    epoch = 0
-    while done < training.steps if training.steps is not None else epoch < training.epochs:
-        parts = list(torch.split(torch.randperm(count, generator=order), training.batch_size))
-        if pair and len(parts) > 1 and len(parts[-1]) == 1:
-            parts[-2:] = [torch.cat(parts[-2:])]
-        if training.steps is not None:
-            parts = parts[: training.steps - done]
-        yield from parts
-        done += len(parts)
-        epoch += 1
+    starts = list(range(0, count, training.batch_size))
+    if pair and len(starts) > 1 and count - starts[-1] == 1:
+        starts.pop()
+    per_epoch = len(starts)
+    steps = training.epochs * per_epoch if training.steps is None else training.steps
+    for step in range(steps):
+        if step % per_epoch == 0:
+            shuffled = torch.randperm(count, generator=order)
+        start = starts[step % per_epoch]
+        last = start == starts[-1]
+        yield shuffled[start:] if last else shuffled[start : start + training.batch_size]
 
 
 def subtract(after: Message, before: Message) -> Message:
