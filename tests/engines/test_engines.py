@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client
-from steelyard.engines import Auto, Engine, Pool, Serial, auto
+from steelyard.engines import Auto, Engine, Pool, Serial, auto, pool
 from steelyard.errors import InputError
 from steelyard.evaluation.predict import BATCH
 from steelyard.federation import Federation, Result
@@ -161,11 +161,21 @@ def test_a_worker_killed_in_a_round_is_replaced_and_the_bits_are_the_same(tmp_pa
     assert_same(found, with_deadly(tmp_path, 2, Serial()))
 
 
-def test_a_client_that_always_kills_its_worker_is_set_aside_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["one job at a time", "many jobs at a time"])
+def test_a_client_that_always_kills_its_worker_is_set_aside_by_name(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CHUNK_SECONDS", seconds)
     result = with_deadly(tmp_path, 10**6, Pool(2))
     status = {(row["round"], row["client"]): row["status"] for row in result.clients}
-    assert status[1, "deadly"] == "failed while training: its worker died 3 times"
-    assert all(status[2, f"c{number}"] == "used" for number in range(CLIENTS))
+    for number in (1, 2):
+        assert status[number, "deadly"] == "failed while training: its worker died 3 times"
+        assert all(status[number, f"c{each}"] == "used" for each in range(CLIENTS))
+
+
+def test_many_jobs_at_a_time_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "CHUNK_SECONDS", 1e9)
+    assert_same(run(Pool(2)), run(Serial()))
 
 
 def test_killing_every_worker_from_outside_changes_nothing() -> None:

@@ -6,6 +6,7 @@ client's update is written straight into its row. A worker that dies is replaced
 
 import multiprocessing
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from steelyard.evaluation.predict import BATCH
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply, State, Trained
 
 ATTEMPTS = 3  # how often a job is tried whose worker dies
+CHUNK_SECONDS = 0.005  # of work that a worker gets at a time: short jobs should not wait for the server
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def cores() -> int:
 
 
 class Worker:
-    """A process, the server's end of the pipe to it, and the place of the job that it has."""
+    """A process, the server's end of the pipe to it, and the places of the jobs that it has."""
 
     def __init__(self, workload: Workload, board: Board) -> None:
         # A forked worker starts at once and inherits any data and model; elsewhere they must be picklable.
@@ -64,7 +66,7 @@ class Worker:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
-        self.place: int | None = None
+        self.places: list[int] = []
 
     def stop(self) -> None:
         self.pipe.close()
@@ -80,6 +82,7 @@ class PoolSession:
         self.workload, self.count, self.rows = workload, workers, rows
         self.workers: list[Worker] = []
         self.board: Board | None = None
+        self.chunk = 1
         self.about = f"pool of {workers}"
 
     def train(
@@ -93,19 +96,23 @@ class PoolSession:
             Train(client, row, broadcast.round, offers, arrays(states.get(client, {})))
             for row, client in enumerate(order)
         ]
-        for place, answer in self._run(jobs):
+        start = time.perf_counter()
+        for place, answer in self._run(jobs, self.chunk):
             if isinstance(answer, Failure):
                 yield answer
             else:
                 count, metrics, state = answer
                 yield Trained(Reply(order[place], board.row(place), count, metrics), tensors(state))
+        share = -(-len(jobs) // self.count)
+        seconds = (time.perf_counter() - start) / max(share, 1)
+        self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
     def predict(self, message: Message, client: ClientId | None) -> Tensor:
         self._prepare(message, 0)
         size = len(self.workload.test_data(client))
         share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
         jobs = [Predict(client, slice(start, start + share)) for start in range(0, size, share)]
-        parts = dict(self._run(jobs))
+        parts = dict(self._run(jobs, 1))
         for answer in parts.values():
             if isinstance(answer, Failure):
                 raise SteelyardError(f"evaluation on {answer.client} failed: {answer.reason}")
@@ -126,35 +133,29 @@ class PoolSession:
         self.board.write(message)
         return self.board
 
-    def _run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
+    def _run(self, jobs: Sequence[Job], chunk: int) -> Iterator[tuple[int, Any]]:
         """The place of each job and its answer, in the order in which they are done."""
         waiting, deaths = deque(range(len(jobs))), [0] * len(jobs)
         for worker in self.workers:
-            self._hand(worker, jobs, waiting)
-        while busy := [worker for worker in self.workers if worker.place is not None]:
+            self._hand(worker, jobs, waiting, chunk)
+        while busy := [worker for worker in self.workers if worker.places]:
             ready = wait([worker.pipe for worker in busy])
             for worker in [each for each in busy if each.pipe in ready]:
-                place = worker.place
-                assert place is not None
+                places = worker.places
                 try:
-                    answer = worker.pipe.recv()
+                    answers = worker.pipe.recv()
                 except (EOFError, OSError):
-                    worker = self._replace(worker)
-                    deaths[place] += 1
-                    answer = Failure(str(jobs[place].client), "training", f"its worker died {ATTEMPTS} times")
-                    if deaths[place] < ATTEMPTS:
-                        waiting.appendleft(place)
-                        self._hand(worker, jobs, waiting)
-                        continue
-                self._hand(worker, jobs, waiting)
-                yield place, answer
+                    worker, chunk = self._replace(worker), 1  # from now on the one to blame is alone
+                    answers = _bury(places, jobs, waiting, deaths)
+                self._hand(worker, jobs, waiting, chunk)
+                yield from zip(places, answers, strict=False)
 
-    def _hand(self, worker: Worker, jobs: Sequence[Job], waiting: deque[int]) -> None:
-        """Give an idle worker the next job, if there is one."""
-        worker.place = waiting.popleft() if waiting else None
-        if worker.place is not None:
+    def _hand(self, worker: Worker, jobs: Sequence[Job], waiting: deque[int], chunk: int) -> None:
+        """Give an idle worker the next jobs, if there are any."""
+        worker.places = [waiting.popleft() for _ in range(min(chunk, len(waiting)))]
+        if worker.places:
             with suppress(OSError):  # a dead worker is noticed when its answer is awaited
-                worker.pipe.send(jobs[worker.place])
+                worker.pipe.send([jobs[place] for place in worker.places])
 
     def _replace(self, dead: Worker) -> Worker:
         assert self.board is not None
@@ -162,3 +163,13 @@ class PoolSession:
         worker = Worker(self.workload, self.board)
         self.workers[self.workers.index(dead)] = worker
         return worker
+
+
+def _bury(places: list[int], jobs: Sequence[Job], waiting: deque[int], deaths: list[int]) -> list[Failure]:
+    """The jobs of a dead worker wait again, unless one of them, alone, has killed too many."""
+    if len(places) == 1:
+        deaths[places[0]] += 1
+        if deaths[places[0]] == ATTEMPTS:
+            return [Failure(str(jobs[places[0]].client), "training", f"its worker died {ATTEMPTS} times")]
+    waiting.extendleft(reversed(places))
+    return []

@@ -83,10 +83,10 @@ def work(workload: Workload, board: Board, pipe: "Connection[Any, Any]", server:
             if os.getppid() != server:
                 return
         try:
-            job: Job = pipe.recv()
+            jobs: list[Job] = pipe.recv()
         except EOFError:
             return
-        pipe.send(answer(session, board, job))
+        pipe.send([answer(session, board, job) for job in jobs])
 
 
 def answer(session: SerialSession, board: Board, job: Job) -> Any:
