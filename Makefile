@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint setup bench clean
 .DEFAULT_GOAL := demo
 
 demo: setup            ## run the main job: a federation of ten clients on scikit-learn's digits
@@ -16,6 +16,9 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+bench: setup           ## engines beside a hand-written loop (needs MNIST and Fashion-MNIST, which are fetched)
+	@$(BIN)/python benchmarks/simulation.py
 
 setup: $(VENV)/.installed
 
