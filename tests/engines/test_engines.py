@@ -72,6 +72,11 @@ def test_any_number_of_workers_gives_the_bits_of_the_serial_engine(workers: int)
     assert_same(run(Pool(workers)), run(Serial()))
 
 
+def test_where_processes_cannot_fork_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert_same(run(Pool(2)), run(Serial()))
+
+
 @pytest.mark.parametrize(("worth", "kind"), [(0.0, "pool"), (1e9, "serial")])
 def test_auto_gives_the_same_bits_whatever_it_decides(
     worth: float, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Whole runs: reproducible to the byte, robust against clients that fail, and honest in what they report."""
+"""Whole runs: reproducible to the byte, and honest in what they report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,63 +6,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from parties import CLIENTS, NAMES, TEST, blobs, linear, run, weights
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client
-from steelyard.errors import ClientError
-from steelyard.federation import Federation, Result
+from steelyard.federation import Federation
 from steelyard.nn.zoo import light_cnn
 from steelyard.optimizers import Training
 from steelyard.types import Round
-
-Data = tuple[Tensor, Tensor]
-
-
-def blobs(count: int, seed: int) -> Data:
-    """Three classes around three corners."""
-    random = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % 3
-    corners = torch.tensor([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
-    return corners[labels] + torch.randn(count, 2, generator=random), labels
-
-
-NAMES = ("lima", "oslo", "pisa", "turin")
-CLIENTS: dict[str, Any] = {name: blobs(12 + 6 * number, number) for number, name in enumerate(NAMES)}
-TEST = blobs(60, 99)
-
-
-def linear() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Linear(2, 3)
-
-
-def run(clients: Any = CLIENTS, model: nn.Module | None = None, **settings: Any) -> Result:
-    settings = {"test": TEST, "rounds": 3, **settings}
-    return Federation(clients, model or linear(), **settings).run()
-
-
-def weights(result: Result) -> dict[str, bytes]:
-    return {name: value.numpy().tobytes() for name, value in result.model.state_dict().items()}
-
-
-class Table(Dataset[tuple[Tensor, int]]):
-    """A torch data set that may add noise to every read and may fail."""
-
-    def __init__(self, data: Data, noise: float = 0.0, broken: bool = False) -> None:
-        self.data, self.noise, self.broken = data, noise, broken
-
-    def __len__(self) -> int:
-        return len(self.data[1])
-
-    def __getitem__(self, row: int) -> tuple[Tensor, int]:
-        if self.broken and row > 1:  # the first rows are read when the federation is built
-            raise OSError(f"disk error at row {row}")
-        inputs = self.data[0][row]
-        return inputs + self.noise * torch.randn(inputs.shape), int(self.data[1][row])
-
 
 # Reproducibility
 
@@ -267,112 +219,6 @@ def test_observers_are_told_of_every_round_once_and_in_order() -> None:
         ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3), ("b", 3),
     ]  # fmt: skip
     assert all({"train", "aggregate", "evaluate"} <= each.seconds.keys() for _, each in seen)
-
-
-# Clients that fail
-
-
-def test_a_client_whose_data_fails_is_set_aside_by_name_and_the_run_goes_on() -> None:
-    broken = {**CLIENTS, "rome": Table(blobs(20, 5), broken=True)}
-    result, without = run(broken), run(CLIENTS)
-    rows = [row for row in result.clients if row["client"] == "rome"]
-    assert [row["round"] for row in rows] == [1, 2, 3]
-    for row in rows:
-        assert "failed while training: OSError: disk error at row" in str(row["status"])
-        assert row["weight"] == 0
-    assert [row["refused"] for row in result.history] == [1, 1, 1]
-    assert weights(result) == weights(without)
-
-
-def test_when_every_client_fails_the_error_names_client_round_and_stage() -> None:
-    broken = {name: Table(data, broken=True) for name, data in CLIENTS.items()}
-    with pytest.raises(
-        ClientError, match=r"client 'lima' failed in round 1 while training: OSError: disk"
-    ) as caught:
-        run(broken)
-    error = caught.value
-    assert (error.client, error.round, error.stage) == ("lima", 1, "training")
-
-
-def test_a_client_that_diverges_is_set_aside_and_the_model_stays_finite() -> None:
-    inputs, labels = blobs(64, 5)
-    result = run({**CLIENTS, "rome": (1e30 * inputs, labels)})
-    rows = [row for row in result.clients if row["client"] == "rome"]
-    assert all("not finite" in str(row["status"]) and row["weight"] == 0 for row in rows)
-    assert all(bool(torch.isfinite(value).all()) for value in result.model.state_dict().values())
-    assert weights(result) == weights(run(CLIENTS))
-
-
-def test_a_round_below_its_quorum_leaves_the_model_and_says_so() -> None:
-    clients = {
-        name: (data[0] * (1e30 if name in ("lima", "oslo") else 1), data[1]) for name, data in CLIENTS.items()
-    }
-    algorithm = Algorithm(server=Server(quorum=0.75), training=Training(batch_size=4))
-    model = linear()
-    result = run(clients, model, algorithm=algorithm, rounds=2)
-    assert [row["used"] for row in result.history] == [0, 0]
-    status = {str(row["client"]): str(row["status"]) for row in result.clients}
-    assert "not finite" in status["lima"]
-    assert "quorum" in status["pisa"]
-    assert torch.equal(result.model.state_dict()["weight"], model.state_dict()["weight"])
-
-
-# Data sets of torch
-
-
-def test_a_torch_data_set_gives_the_run_of_its_tensors() -> None:
-    tables = {name: Table(data) for name, data in CLIENTS.items()}
-    assert weights(run(tables, test=Table(TEST))) == weights(run())
-
-
-def test_random_transforms_are_drawn_from_the_seed_of_the_run() -> None:
-    tables = {name: Table(data, noise=0.1) for name, data in CLIENTS.items()}
-    results = []
-    for noise in (1, 2):
-        torch.manual_seed(noise)
-        model = linear()
-        torch.manual_seed(noise)
-        results.append(run(tables, model))
-    assert weights(results[0]) == weights(results[1])
-    assert results[0].history == results[1].history
-    assert weights(results[0]) != weights(run())
-
-
-class Noisy(Dataset[tuple[Tensor, int]]):
-    """A random transform."""
-
-    def __len__(self) -> int:
-        return 50
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return torch.randn(4), index % 3
-
-
-def test_a_noisy_test_set_gives_the_same_history_for_the_same_seed() -> None:
-    torch.manual_seed(0)
-    model, inputs, targets = nn.Linear(4, 3), torch.randn(6, 4), torch.arange(6) % 3
-    histories = []
-    for disturbance in (1, 2):
-        torch.manual_seed(disturbance)
-        before = torch.get_rng_state()
-        federation = Federation({"a": (inputs, targets), "b": Noisy()}, model, rounds=1, test=Noisy())
-        histories.append(federation.run().history)
-        assert torch.equal(before, torch.get_rng_state())
-    assert histories[0] == histories[1]
-
-
-class Broken(Noisy):
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if index > 1:
-            raise OSError("the disk is gone")
-        return super().__getitem__(index)
-
-
-def test_a_client_that_fails_alone_in_its_round_does_not_end_the_run() -> None:
-    good = {name: (torch.randn(6, 4), torch.arange(6) % 3) for name in "abcd"}
-    federation = Federation({**good, "e": Broken()}, nn.Linear(4, 3), clients_per_round=1, rounds=20)
-    failed = [row for row in federation.run().clients if "disk is gone" in str(row["status"])]
-    assert {row["client"] for row in failed} == {"e"}
 
 
 def test_buffers_that_do_not_travel_do_not_leak_from_client_to_client() -> None:
