@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.errors import InputError
-from steelyard.layout import flatten, layout_of, load
+from steelyard.layout import flatten, layout_of, load, tensors_of
 
 
 def network() -> nn.Sequential:
@@ -34,7 +34,9 @@ def test_parameters_come_first_then_floating_buffers_in_the_order_of_the_model()
         norm.running_mean, norm.running_var,
     ]  # fmt: skip
     layout = layout_of(model)
-    assert torch.equal(flatten(model, layout), torch.cat([each.detach().flatten() for each in expected]))
+    assert torch.equal(
+        flatten(tensors_of(model), layout), torch.cat([each.detach().flatten() for each in expected])
+    )
     assert layout.num_parameters == 54 + 3 + 3 + 3 + 48 + 4
     assert layout.size == layout.num_parameters + 3 + 3
     assert [entry.name for entry in layout.buffers] == ["1.running_mean", "1.running_var"]
@@ -44,8 +46,8 @@ def test_a_vector_written_into_a_model_reads_back_the_same() -> None:
     model = network()
     layout = layout_of(model)
     vector = torch.arange(layout.size, dtype=torch.float32)
-    load(model, vector, layout)
-    assert torch.equal(flatten(model, layout), vector)
+    load(tensors_of(model), vector, layout)
+    assert torch.equal(flatten(tensors_of(model), layout), vector)
     assert torch.equal(model[0].weight, vector[:54].view(3, 2, 3, 3))
     assert torch.equal(model[1].running_var, vector[-3:])
 
@@ -56,7 +58,7 @@ def test_a_loaded_model_computes_what_the_original_computes() -> None:
     layout = layout_of(model)
     model(inputs)  # moves the running statistics
     other = network()
-    load(other, flatten(model, layout), layout)
+    load(tensors_of(other), flatten(tensors_of(model), layout), layout)
     assert torch.equal(other.eval()(inputs), model.eval()(inputs))
 
 
@@ -65,10 +67,10 @@ def test_the_order_of_channels_in_memory_does_not_matter() -> None:
     layout = layout_of(model)
     vector = torch.randn(layout.size)
     turned = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    load(model, vector, layout)
-    load(turned, vector, layout)
+    load(tensors_of(model), vector, layout)
+    load(tensors_of(turned), vector, layout)
     assert torch.equal(turned[0].weight, model[0].weight)
-    assert torch.equal(flatten(turned, layout), vector)
+    assert torch.equal(flatten(tensors_of(turned), layout), vector)
 
 
 def test_counters_stay_integers_and_return_to_where_they_began() -> None:
@@ -76,10 +78,10 @@ def test_counters_stay_integers_and_return_to_where_they_began() -> None:
     model[1].num_batches_tracked.fill_(7)
     layout = layout_of(model)
     assert list(layout.constants) == ["1.num_batches_tracked"]
-    vector = flatten(model, layout)
+    vector = flatten(tensors_of(model), layout)
     model.train()(torch.randn(5, 2, 4, 4))
     assert model[1].num_batches_tracked == 8
-    load(model, vector, layout)
+    load(tensors_of(model), vector, layout)
     assert model[1].num_batches_tracked == 7
     assert model[1].num_batches_tracked.dtype == torch.int64
 
@@ -87,10 +89,10 @@ def test_counters_stay_integers_and_return_to_where_they_began() -> None:
 def test_only_what_is_saved_is_shared() -> None:
     model = Buffered()
     layout = layout_of(model)
-    assert flatten(model, layout).tolist() == [1, 2, 3]
+    assert flatten(tensors_of(model), layout).tolist() == [1, 2, 3]
     model.mask.fill_(True)
     model.passing.fill_(9)
-    load(model, torch.zeros(3), layout)
+    load(tensors_of(model), torch.zeros(3), layout)
     assert model.mask.tolist() == [True, False]
     assert model.passing.tolist() == [4], "not in the state dict: put back"
 
@@ -100,7 +102,7 @@ def test_tied_parameters_count_once_and_stay_tied() -> None:
     model[2].weight = model[0].weight
     layout = layout_of(model)
     assert layout.size == layout.num_parameters == 9
-    load(model, torch.arange(9.0), layout)
+    load(tensors_of(model), torch.arange(9.0), layout)
     assert model[2].weight is model[0].weight
     assert model[2].weight.flatten().tolist() == list(range(9))
 
@@ -120,12 +122,12 @@ def test_the_vector_is_wide_enough_for_every_tensor(
     model = nn.Sequential(*(nn.Linear(2, 2, dtype=dtype) for dtype in dtypes))
     before = [parameter.detach().clone() for parameter in model.parameters()]
     layout = layout_of(model)
-    vector = flatten(model, layout)
+    vector = flatten(tensors_of(model), layout)
     assert vector.dtype == expected
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    load(model, vector, layout)
+    load(tensors_of(model), vector, layout)
     for parameter, old in zip(model.parameters(), before, strict=True):
         assert parameter.dtype == old.dtype
         assert torch.equal(parameter, old)
@@ -134,12 +136,12 @@ def test_the_vector_is_wide_enough_for_every_tensor(
 def test_vector_and_model_share_no_memory() -> None:
     model = nn.Linear(3, 1, bias=False)
     layout = layout_of(model)
-    vector = flatten(model, layout)
+    vector = flatten(tensors_of(model), layout)
     kept = vector.clone()
     with torch.no_grad():
         model.weight.add_(1)
     assert torch.equal(vector, kept), "flatten copies"
-    load(model, vector, layout)
+    load(tensors_of(model), vector, layout)
     vector.fill_(9)
     assert torch.equal(model.weight.flatten(), kept), "load copies"
     assert not vector.requires_grad

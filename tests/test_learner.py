@@ -12,10 +12,11 @@ from torch import Tensor, nn
 import steelyard as sy
 from steelyard.data.examples import Examples, examples
 from steelyard.errors import InputError
-from steelyard.layout import flatten, layout_of, load
+from steelyard.layout import flatten, layout_of, load, tensors_of
 from steelyard.learner import Learner, batches
 from steelyard.objectives import CrossEntropy, Proximal
 from steelyard.optimizers import Training
+from steelyard.scratch import scratch_in
 from steelyard.sharing import WholeModel
 from steelyard.types import Broadcast, Message, Trained
 
@@ -56,9 +57,9 @@ def train(
     **training: Any,
 ) -> Trained:
     layout = layout_of(model)
-    start = flatten(model, layout) if start is None else start
+    start = flatten(tensors_of(model), layout) if start is None else start
     learner = Learner(CrossEntropy(), WholeModel(), layout, Training(**training), seed)
-    return learner.train(model, client, data, Broadcast(round, Message(start)), {})
+    return learner.train(scratch_in(model), client, data, Broadcast(round, Message(start)), {})
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -73,7 +74,7 @@ SETTINGS: list[dict[str, Any]] = [
 def plain_loop(model: nn.Module, data: Recording, settings: dict[str, Any]) -> tuple[Tensor, list[float]]:
     """The update and the losses of torch's own optimisers over the batches that were asked for."""
     layout = layout_of(model)
-    before = flatten(model, layout)
+    before = flatten(tensors_of(model), layout)
     options = {name: value for name, value in settings.items() if name != "optimizer"}
     kind = torch.optim.Adam if settings.get("optimizer") == "adam" else torch.optim.SGD
     optimizer = kind(model.parameters(), **options)
@@ -84,7 +85,7 @@ def plain_loop(model: nn.Module, data: Recording, settings: dict[str, Any]) -> t
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return flatten(model, layout) - before, losses
+    return flatten(tensors_of(model), layout) - before, losses
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -124,7 +125,7 @@ def test_the_update_is_the_model_after_less_what_came_down_whatever_the_scratch_
     start = torch.randn(layout.size, generator=torch.Generator().manual_seed(1))
     kept = start.clone()
     first = train(model, recording(), start=start, lr=0.5).reply
-    assert torch.equal(first.message.mean, flatten(model, layout) - start)
+    assert torch.equal(first.message.mean, flatten(tensors_of(model), layout) - start)
     assert float(first.message.mean.abs().max()) > 0
     assert torch.equal(start, kept)
     again = train(model, recording(), start=start, lr=0.5).reply  # the same model, now trained
@@ -210,7 +211,7 @@ def dropout() -> nn.Module:
 
 def test_dropout_draws_the_same_whatever_was_drawn_before_and_leaves_no_trace() -> None:
     model = dropout()
-    start = flatten(model, layout_of(model))
+    start = flatten(tensors_of(model), layout_of(model))
     updates = []
     for noise in (1, 2):
         torch.manual_seed(noise)
@@ -224,12 +225,12 @@ def test_dropout_draws_the_same_whatever_was_drawn_before_and_leaves_no_trace() 
 
 def test_dropout_is_on_in_training_even_if_the_model_was_left_in_evaluation_mode() -> None:
     model = dropout()
-    start = flatten(model, layout_of(model))
+    start = flatten(tensors_of(model), layout_of(model))
     trained = train(model, recording(), start=start, batch_size=10).reply.message.mean
     model.eval()
     again = train(model, recording(), start=start, batch_size=10).reply.message.mean
     assert torch.equal(trained, again)
-    load(model, start, layout_of(model))
+    load(tensors_of(model), start, layout_of(model))
     F.cross_entropy(model.eval()(INPUTS), TARGETS).backward()
     first = model[0].weight
     assert first.grad is not None

@@ -155,8 +155,18 @@ def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
 def stack_up(replies: Sequence[Reply]) -> Stack:
     """The messages as rows of one matrix."""
     variances = [reply.message.variance for reply in replies if reply.message.variance is not None]
-    means = torch.stack([reply.message.mean for reply in replies])
-    return Stack(means, torch.stack(variances) if variances else None)
+    return Stack(_pile([reply.message.mean for reply in replies]), _pile(variances) if variances else None)
+
+
+def _pile(rows: Sequence[Tensor]) -> Tensor:
+    """Vectors as the rows of a matrix; those that lie under each other in memory already are not copied."""
+    first, size = rows[0], rows[0].numel()
+    memory, start = first.untyped_storage().data_ptr(), first.storage_offset()
+    for number, row in enumerate(rows):
+        place = (row.untyped_storage().data_ptr(), row.storage_offset(), row.stride())
+        if place != (memory, start + number * size, (1,)):
+            return torch.stack(list(rows))
+    return first.as_strided((len(rows), size), (size, 1))
 
 
 def clip(stack: Stack, norms: Tensor, limit: float | Literal["median"] | None) -> Stack:

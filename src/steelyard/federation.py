@@ -20,6 +20,7 @@ from steelyard.engines import Auto, Engine
 from steelyard.engines.base import Session, Workload
 from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
+from steelyard.layout import tensors_of
 from steelyard.learner import Learner
 from steelyard.ledger import Row, client_rows, round_metrics
 from steelyard.record import Recorder
@@ -123,7 +124,9 @@ class Federation:
 
     def init(self) -> FederationState:
         """The state before the first round."""
-        return FederationState(0, self.aggregator.init(self.algorithm.sharing.read(self.model, self.layout)))
+        return FederationState(
+            0, self.aggregator.init(self.algorithm.sharing.read(tensors_of(self.model), self.layout))
+        )
 
     def is_over(self, state: FederationState) -> bool:
         impatient = self.patience is not None and state.stale >= self.patience
@@ -178,7 +181,7 @@ class Federation:
     def model_of(self, state: FederationState) -> nn.Module:
         """The shared model after a round, as a module of its own."""
         model = copy.deepcopy(self.model)
-        self.algorithm.sharing.write(model, self.layout, state.server.message, EMPTY)
+        self.algorithm.sharing.write(tensors_of(model), self.layout, state.server.message, EMPTY)
         return model.eval()
 
     def _check(self) -> None:

@@ -5,7 +5,7 @@ them. Other buffers (BatchNorm's integer counters, masks, what is not in the sta
 never averaged: they are put back to the values the model was built with.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -75,26 +75,21 @@ def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, 
     return tuple(entries)
 
 
-def flatten(model: nn.Module, layout: Layout) -> Tensor:
-    """The model's parameters and floating-point buffers as one new vector."""
-    tensors = _named(model)
-    parts = [tensors[entry.name].detach().reshape(-1).to(layout.dtype) for entry in layout.entries]
-    return torch.cat(parts)
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """A model's parameters and buffers by name: where a vector is written to and read from."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 @torch.no_grad()
-def load(model: nn.Module, vector: Tensor, layout: Layout) -> None:
+def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
+    """The parameters and floating-point buffers as one new vector."""
+    return torch.cat([tensors[entry.name].reshape(-1).to(layout.dtype) for entry in layout.entries])
+
+
+@torch.no_grad()
+def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:
     """Write a vector into a model, and put the buffers that do not travel back to where they began."""
-    tensors = _named(model)
     for entry in layout.entries:
         tensors[entry.name].copy_(vector[entry.start : entry.stop].view(entry.shape))
     for name, value in layout.constants.items():
         tensors[name].copy_(value)
-
-
-def _named(model: nn.Module) -> dict[str, Tensor]:
-    def tensors() -> Iterator[tuple[str, Tensor]]:
-        yield from model.named_parameters()
-        yield from model.named_buffers()
-
-    return dict(tensors())

@@ -1,15 +1,16 @@
 """The one local training loop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steelyard.data.examples import AnyExamples
 from steelyard.layout import Layout
-from steelyard.objectives.base import Local, Objective
+from steelyard.objectives.base import Local, Objective, nothing
 from steelyard.optimizers import OPTIMIZERS, Training
+from steelyard.scratch import Scratch
 from steelyard.seeds import generator, seeded
 from steelyard.sharing import Sharing
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
@@ -26,29 +27,63 @@ class Learner:
     seed: int
 
     def train(
-        self, model: nn.Module, client: ClientId, data: AnyExamples, broadcast: Broadcast, state: State
+        self,
+        scratch: Scratch,
+        client: ClientId,
+        data: AnyExamples,
+        broadcast: Broadcast,
+        state: State,
+        row: Message | None = None,
     ) -> Trained:
-        """One client's work in one round. `model` is scratch: its content before does not matter."""
-        key = (broadcast.round, client, "train")
-        self.sharing.write(model, self.layout, broadcast.message, state)
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        step = OPTIMIZERS[self.training.optimizer](parameters, self.training)
-        order = generator(self.seed, *key, "order")
-        model.train()
-        losses = []
-        with seeded(self.seed, *key):
-            bound = self.objective.bind(Local(model, parameters, broadcast, len(data)))
-            for positions in batches(len(data), self.training, order, pair=_normalises_batches(model)):
-                for parameter in parameters:
-                    parameter.grad = None
-                loss = bound.loss(*data.batch(positions))
-                loss.backward()  # type: ignore[no-untyped-call]
-                bound.add_gradient()
-                step()
-                losses.append(loss.detach())
-        message = subtract(self.sharing.read(model, self.layout), broadcast.message)
+        """One client's work in one round. What the scratch model held before does not matter.
+
+        The update is written into `row`, if one is given.
+        """
+        self.sharing.write(scratch.tensors, self.layout, broadcast.message, state)
+        if not scratch.model.training:
+            scratch.model.train()
+        with seeded(self.seed, broadcast.round, client, "train"):
+            bound = self.objective.bind(Local(scratch.model, scratch.parameters, broadcast, len(data)))
+            picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
+            losses = list(
+                descend(
+                    lambda inputs, targets: bound.losses(inputs, targets).mean(),
+                    (data.batch(positions) for positions in picks),
+                    scratch.parameters,
+                    self.training,
+                    bound.add_gradient,
+                )
+            )
+        update = subtract(self.sharing.read(scratch.tensors, self.layout), broadcast.message, row)
         metrics = {"loss": float(torch.stack(losses).mean()), "steps": float(len(losses))}
-        return Trained(Reply(client, message, len(data), metrics), self.sharing.keep(model, self.layout))
+        kept = self.sharing.keep(scratch.tensors, self.layout)
+        return Trained(Reply(client, update, len(data), metrics), kept)
+
+    def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
+        """Positions of each of a client's batches in a round."""
+        return batches(count, self.training, generator(self.seed, round, client, "train", "order"), pair)
+
+
+def descend(
+    loss: Callable[[Tensor, Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    parameters: Sequence[Tensor],
+    training: Training,
+    add_gradient: Callable[[], None] = nothing,
+) -> Iterator[Tensor]:
+    """Step down a loss, batch by batch; yields the loss of each step after it is made.
+
+    A loss with an entry for each of several clients, on parameters that they do not share, trains them all.
+    """
+    step = OPTIMIZERS[training.optimizer](parameters, training)
+    for inputs, targets in batches:
+        for parameter in parameters:
+            parameter.grad = None
+        value = loss(inputs, targets)
+        (value if value.dim() == 0 else value.sum()).backward()  # type: ignore[no-untyped-call]
+        add_gradient()
+        step()
+        yield value.detach()
 
 
 def batches(count: int, training: Training, order: torch.Generator, pair: bool) -> Iterator[Tensor]:
@@ -56,23 +91,28 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
 
     With `pair`, a single example left over joins the batch before it, because BatchNorm cannot train on one.
     """
-    starts = list(range(0, count, training.batch_size))
-    if pair and len(starts) > 1 and count - starts[-1] == 1:
-        starts.pop()
-    per_epoch = len(starts)
-    steps = training.epochs * per_epoch if training.steps is None else training.steps
-    for step in range(steps):
-        if step % per_epoch == 0:
+    size = training.batch_size
+    per_epoch = -(-count // size)
+    if pair and per_epoch > 1 and count % size == 1:
+        per_epoch -= 1
+    for step in range(training.epochs * per_epoch if training.steps is None else training.steps):
+        place = step % per_epoch
+        if place == 0:
             shuffled = torch.randperm(count, generator=order)
-        start = starts[step % per_epoch]
-        last = start == starts[-1]
-        yield shuffled[start:] if last else shuffled[start : start + training.batch_size]
+        start = place * size
+        yield shuffled[start : start + size] if place < per_epoch - 1 else shuffled[start:]
 
 
-def subtract(after: Message, before: Message) -> Message:
+def count_steps(count: int, training: Training) -> int:
+    """The steps of a client with so many examples."""
+    return training.epochs * -(-count // training.batch_size) if training.steps is None else training.steps
+
+
+def subtract(after: Message, before: Message, row: Message | None = None) -> Message:
     """The update: means as a difference, variances as they are."""
-    return Message(after.mean - before.mean, after.variance)
-
-
-def _normalises_batches(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    if row is None:
+        return Message(after.mean - before.mean, after.variance)
+    torch.sub(after.mean, before.mean, out=row.mean)
+    if row.variance is not None and after.variance is not None:
+        row.variance.copy_(after.variance)
+    return row

@@ -4,7 +4,7 @@ J clients reply in a round, K coordinates are shared. Row j of a stack belongs t
 always in the order of their ids.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -31,6 +31,10 @@ class Message(NamedTuple):
     @property
     def slots(self) -> frozenset[str]:
         return frozenset(name for name, value in self._asdict().items() if value is not None)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Message":
+        """The message with every vector changed alike."""
+        return Message(function(self.mean), None if self.variance is None else function(self.variance))
 
 
 class Stack(NamedTuple):

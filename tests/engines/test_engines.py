@@ -25,6 +25,7 @@ from steelyard.objectives import CrossEntropy
 from steelyard.objectives.base import Bound, Local
 from steelyard.optimizers import Training
 from steelyard.sharing import WholeModel
+from steelyard.sharing.base import Tensors
 from steelyard.types import Broadcast, RoundInfo, State, Weighed
 from steelyard.weighing import Samples
 
@@ -228,21 +229,21 @@ class Following(CrossEntropy):
 
     def bind(self, local: Local) -> Bound:
         strength = float(local.broadcast.offers["direction"].sum())
-        loss = super().bind(local).loss
-        return Bound(lambda inputs, targets: loss(inputs, targets) * (1 + strength))
+        losses = super().bind(local).losses
+        return Bound(lambda inputs, targets: losses(inputs, targets) * (1 + strength))
 
 
 class Counting(WholeModel):
     """Keeps the sum of the parameters with the client."""
 
-    def write(self, model: nn.Module, layout: Layout, message: Any, state: State) -> None:
-        super().write(model, layout, message, state)
+    def write(self, tensors: Tensors, layout: Layout, message: Any, state: State) -> None:
+        super().write(tensors, layout, message, state)
         if "kept" in state:
             with torch.no_grad():
-                next(model.parameters()).add_(0.01 * state["kept"])
+                tensors["5.bias"].add_(0.01 * state["kept"])
 
-    def keep(self, model: nn.Module, layout: Layout) -> State:
-        return {"kept": torch.stack([parameter.detach().sum() for parameter in model.parameters()]).sum()}
+    def keep(self, tensors: Tensors, layout: Layout) -> State:
+        return {"kept": torch.stack([each.detach().sum() for each in tensors.values()]).sum()}
 
 
 def test_what_the_server_offers_and_what_clients_keep_reach_the_workers() -> None:

@@ -47,12 +47,15 @@ class Examples:
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs, ready for a model, and the targets at `positions` of these rows."""
-        rows = self.rows[positions]
-        inputs = self.inputs[rows]
+        return self.read(self.rows.index_select(0, positions))
+
+    def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs, ready for a model, and the targets of any rows of the table."""
+        inputs = self.inputs.index_select(0, rows)  # ten times as fast as inputs[rows] on bytes
         if inputs.dtype == torch.uint8:
             mean, scale = self._scaling
             inputs = inputs.float().sub_(mean).mul_(scale)
-        return inputs, self.targets[rows]
+        return inputs, self.targets.index_select(0, rows)
 
     @cached_property
     def _scaling(self) -> tuple[Tensor, Tensor]:
@@ -87,6 +90,14 @@ class DatasetExamples:
 
 
 AnyExamples = Examples | DatasetExamples
+
+
+def share_a_table(data: AnyExamples, other: AnyExamples | None) -> bool:
+    """Whether two sets of rows are read from the same table in the same way."""
+    if not isinstance(data, Examples) or not isinstance(other, Examples):
+        return False
+    same = data.inputs is other.inputs and data.targets is other.targets
+    return same and (data.mean, data.std) == (other.mean, other.std)
 
 
 def examples(data: Any, targets: Any = None, *, name: str = "data") -> AnyExamples:

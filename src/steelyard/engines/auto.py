@@ -1,4 +1,4 @@
-"""Serial or pool, whichever is faster here. Both give the same bits, so the choice is free."""
+"""The fastest engine for the work at hand."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,19 @@ from torch import Tensor
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.engines.pool import PoolSession, cores
 from steelyard.engines.serial import SerialSession
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.engines.vectorized import VectorizedSession, pays, why_not
+from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
 
 WORTH = 0.03  # seconds that a pool must save in a round
 
 
 @dataclass(frozen=True)
 class Auto(Engine):
-    """A pool of workers where it saves time, decided by timing a client of the first round."""
+    """Small models together where a rule says that it pays; else a pool of workers where it saves time.
+
+    Whether a pool saves time is decided by timing a client of the first round: serial and pool give the same
+    bits, so that choice is free. The rule sees only the model and the data, so equal runs choose alike.
+    """
 
     @contextmanager
     def open(self, workload: Workload) -> Iterator[Session]:
@@ -30,26 +35,24 @@ class Auto(Engine):
 
 
 class AutoSession:
-    """Serial until a client has been timed."""
+    """Serial until the first round has shown what there is to do."""
 
     def __init__(self, workload: Workload, workers: int) -> None:
-        self.serial = SerialSession(workload)
         self.workload, self.workers = workload, workers
+        self.serial = SerialSession(workload)
         self.pool: PoolSession | None = None
-        self.decided = workers == 1
-        self.about = "serial"
+        self.decided = False
+        self.about = self.serial.about
 
     def train(
         self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
     ) -> Iterator[Trained | Failure]:
-        rest = list(clients)
-        if not self.decided and len(rest) > 1:
-            yield self.serial.train_one(broadcast, rest[0], states.get(rest[0], EMPTY))  # warms up
-            start = time.perf_counter()
-            yield self.serial.train_one(broadcast, rest[1], states.get(rest[1], EMPTY))
-            self._decide(time.perf_counter() - start, len(rest))
-            rest = rest[2:]
-        yield from (self.pool or self.serial).train(broadcast, rest, states)
+        if not self.decided and pays(self.workload, clients) and why_not(self.workload) is None:
+            self._take(PoolSession(self.workload, self.workers, VectorizedSession, len(clients)))
+        elif not self.decided and self.workers > 1 and len(clients) > 1:
+            yield from self._try(broadcast, clients, states)
+            return
+        yield from (self.pool or self.serial).train(broadcast, clients, states)
 
     def predict(self, message: Message, client: ClientId | None) -> Tensor:
         return (self.pool or self.serial).predict(message, client)
@@ -58,10 +61,25 @@ class AutoSession:
         if self.pool is not None:
             self.pool.close()
 
-    def _decide(self, seconds: float, clients: int) -> None:
-        self.decided = True
-        saved = seconds * clients * (1 - 1 / min(self.workers, clients))
+    def _try(
+        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+    ) -> Iterator[Trained | Failure]:
+        """Train serially until a client has been timed, and the rest where it is faster."""
+        stream = self.serial.train(broadcast, clients, states)
+        yield next(stream)  # warms up
+        start = time.perf_counter()
+        yield next(stream)
+        seconds = time.perf_counter() - start
+        saved = seconds * len(clients) * (1 - 1 / min(self.workers, len(clients)))
         if saved > WORTH:
-            self.pool = PoolSession(self.workload, self.workers, clients)
-        kind = "serial" if self.pool is None else self.pool.about
-        self.about = f"{kind}; a client takes {1000 * seconds:.1f} ms"
+            done = {client for group in self.serial.groups(self.workload, clients, 2)[:1] for client in group}
+            pool = self._take(PoolSession(self.workload, self.workers, rows=len(clients)))
+            rest = [client for client in clients if client not in done]
+            stream = pool.train(broadcast, rest, states)
+        self.decided = True
+        self.about += f"; a client takes {1000 * seconds:.1f} ms"
+        yield from stream
+
+    def _take(self, pool: PoolSession) -> PoolSession:
+        self.decided, self.pool, self.about = True, pool, pool.about
+        return pool

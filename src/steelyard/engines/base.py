@@ -31,6 +31,25 @@ class Workload:
         return data
 
 
+class Rows:
+    """A matrix with a row for each update of a round, so that they lie under each other from the start."""
+
+    def __init__(self, like: Message, count: int, shared: bool = False) -> None:
+        self.count = count
+        self.matrices = like.map(lambda slot: slot.new_empty(count, *slot.shape))
+        if shared:
+            self.matrices.map(share)
+
+    def __getitem__(self, row: int) -> Message:
+        return self.matrices.map(lambda matrix: matrix[row])
+
+
+def share(tensor: Tensor) -> Tensor:
+    """Move a tensor into memory that child processes see."""
+    shared: Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
+    return shared
+
+
 class Session(Protocol):
     """An engine at work on one workload."""
 
@@ -41,7 +60,8 @@ class Session(Protocol):
     def train(
         self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
     ) -> Iterator[Trained | Failure]:
-        """Train these clients, in any order; yield each as it is done."""
+        """Train these clients, in any order; yield each as it is done. The next round reuses the memory of
+        the updates."""
 
     def predict(self, message: Message, client: ClientId | None) -> Tensor:
         """Log-probabilities [N, C] on a client's own test data, or on the common test set."""

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -13,22 +13,34 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.engines.base import Workload
+from steelyard.engines.base import Rows, Workload, share
 from steelyard.engines.serial import SerialSession
-from steelyard.types import Broadcast, ClientId, Failure, Message
+from steelyard.types import Broadcast, ClientId, Failure, Message, Trained
 
 HEARTBEAT = 5.0  # seconds after which an idle worker looks whether the server is still there
 Arrays = dict[str, NDArray[Any]]
 
 
-class Train(NamedTuple):
-    """One client's work; the update goes into a row of the board."""
+class Begin(NamedTuple):
+    """A new round; the model is on the board."""
 
-    client: ClientId
-    row: int
     round: int
     offers: Arrays
-    state: Arrays
+
+
+class Train(NamedTuple):
+    """The work of some clients; their updates go into rows of the board."""
+
+    clients: Sequence[ClientId]
+    rows: Sequence[int]
+    states: Sequence[Arrays]
+
+    def singles(self) -> "list[Train]":
+        """The same work, one client at a time."""
+        return [
+            Train([client], [row], [state])
+            for client, row, state in zip(self.clients, self.rows, self.states, strict=True)
+        ]
 
 
 class Predict(NamedTuple):
@@ -44,10 +56,9 @@ Job = Train | Predict
 class Board:
     """Shared memory: the model that goes down, and a row for each update that comes up."""
 
-    def __init__(self, rows: int, like: Message) -> None:
-        self.rows = rows
-        self.down = Message(*(_shared(slot, ()) for slot in like))  # type: ignore[arg-type]
-        self.up = Message(*(_shared(slot, (rows,)) for slot in like))  # type: ignore[arg-type]
+    def __init__(self, like: Message, rows: int) -> None:
+        self.down = like.map(torch.empty_like).map(share)
+        self.up = Rows(like, rows, shared=True)
 
     def write(self, message: Message) -> None:
         """Put up the model that goes down."""
@@ -55,53 +66,50 @@ class Board:
             if shared is not None and slot is not None:
                 shared.copy_(slot)
 
-    def put(self, row: int, message: Message) -> None:
-        """Write an update into its row."""
-        for shared, slot in zip(self.up, message, strict=True):
-            if shared is not None and slot is not None:
-                shared[row] = slot
 
-    def row(self, row: int) -> Message:
-        return Message(*(None if shared is None else shared[row] for shared in self.up))  # type: ignore[arg-type]
-
-
-def _shared(slot: Tensor | None, rows: tuple[int, ...]) -> Tensor | None:
-    if slot is None:
-        return None
-    shared: Tensor = slot.new_empty(*rows, *slot.shape).share_memory_()  # type: ignore[no-untyped-call]
-    return shared
-
-
-def work(workload: Workload, board: Board, pipe: "Connection[Any, Any]", server: int) -> None:
+def work(
+    local: type[SerialSession], workload: Workload, board: Board, pipe: "Connection[Any, Any]", server: int
+) -> None:
     """A worker's life: answer jobs until the server closes the pipe or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's business
     torch.set_num_threads(1)
     keep_memory()
-    session = SerialSession(workload)
+    session = local(workload)
+    broadcast = Broadcast(0, board.down)
     while True:
         while not pipe.poll(HEARTBEAT):
             if os.getppid() != server:
                 return
         try:
-            jobs: list[Job] = pipe.recv()
+            message: Begin | Job = pipe.recv()
         except EOFError:
             return
-        pipe.send([answer(session, board, job) for job in jobs])
+        if isinstance(message, Begin):
+            broadcast = Broadcast(message.round, board.down, tensors(message.offers))
+        elif isinstance(message, Train):
+            pipe.send(train(session, board, broadcast, message))
+        else:
+            pipe.send(predict(session, board, message))
 
 
-def answer(session: SerialSession, board: Board, job: Job) -> Any:
-    """(examples, metrics, state) of a client whose update is on the board, predictions, or a failure."""
-    if isinstance(job, Predict):
-        try:
-            return session.predict_rows(board.down, job.client, job.rows).numpy()
-        except Exception as error:
-            return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
-    broadcast = Broadcast(job.round, board.down, tensors(job.offers))
-    outcome = session.train_one(broadcast, job.client, tensors(job.state))
-    if isinstance(outcome, Failure):
-        return outcome
-    board.put(job.row, outcome.reply.message)
-    return outcome.reply.num_examples, dict(outcome.reply.metrics), arrays(outcome.state)
+def train(session: SerialSession, board: Board, broadcast: Broadcast, job: Train) -> list[Any]:
+    """(examples, metrics, state) of each client whose update is now on the board, or a failure."""
+    states = [tensors(state) for state in job.states]
+    outcomes = session.train_group(broadcast, job.clients, states, [board.up[row] for row in job.rows])
+    return [pack(outcome) if isinstance(outcome, Trained) else outcome for outcome in outcomes]
+
+
+def pack(trained: Trained) -> tuple[int, dict[str, float], Arrays]:
+    """What a client sends, apart from its update."""
+    return trained.reply.num_examples, dict(trained.reply.metrics), arrays(trained.state)
+
+
+def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] | Failure:
+    """Predictions, or a failure."""
+    try:
+        return session.predict_rows(board.down, job.client, job.rows).numpy()
+    except Exception as error:
+        return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples, Examples
+from steelyard.data.examples import AnyExamples, Examples, share_a_table
 from steelyard.evaluation.accuracy import accuracy, nll
 from steelyard.evaluation.fairness import fairness
 from steelyard.types import ClientId
@@ -26,7 +26,7 @@ class Scorer:
         for client in clients:
             if client.test is None or len(client.test) == 0:
                 continue
-            positions = place[client.test.rows] if _same_table(client.test, test) else None
+            positions = place[client.test.rows] if share_a_table(client.test, test) else None
             if positions is None or bool((positions < 0).any()):
                 self.apart[client.id] = client.test
             else:
@@ -64,11 +64,3 @@ def _places(test: AnyExamples | None) -> Tensor:
     place = torch.full((len(test.inputs),), -1)
     place[test.rows] = torch.arange(len(test))
     return place
-
-
-def _same_table(data: AnyExamples, common: AnyExamples | None) -> bool:
-    """Whether two sets of rows are read from the same table in the same way."""
-    if not isinstance(data, Examples) or not isinstance(common, Examples):
-        return False
-    same = data.inputs is common.inputs and data.targets is common.targets
-    return same and (data.mean, data.std) == (common.mean, common.std)

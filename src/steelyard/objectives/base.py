@@ -15,7 +15,7 @@ class Local:
     """One client's round, as an objective sees it before the first step."""
 
     model: nn.Module
-    parameters: Sequence[nn.Parameter]
+    parameters: Sequence[Tensor]
     """Those that are trained."""
     broadcast: Broadcast
     num_examples: int
@@ -28,8 +28,9 @@ def nothing() -> None:
 class Bound(NamedTuple):
     """An objective made ready for one client's round."""
 
-    loss: Callable[[Tensor, Tensor], Tensor]
-    """The differentiable loss of a batch (inputs, targets)."""
+    losses: Callable[[Tensor, Tensor], Tensor]
+    """The differentiable loss of each example of a batch (inputs, targets), whose mean is minimised; or one
+    number for the batch."""
     add_gradient: Callable[[], None] = nothing
     """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
 
@@ -41,6 +42,15 @@ class Objective(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the vectors that something in the run must offer."""
         return frozenset()
+
+    @property
+    def stacks(self) -> bool:
+        """Whether one binding serves many clients at once, with their parameters on top of each other.
+
+        It does if there is a loss for each example, made of the model's outputs alone, if the closed-form
+        gradient is elementwise, and if `num_examples` is not asked for.
+        """
+        return False
 
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...

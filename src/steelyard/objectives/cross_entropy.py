@@ -14,8 +14,13 @@ class CrossEntropy(Objective):
 
     label_smoothing: float = 0.0
 
-    def bind(self, local: Local) -> Bound:
-        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-            return F.cross_entropy(local.model(inputs), targets, label_smoothing=self.label_smoothing)
+    @property
+    def stacks(self) -> bool:
+        return True
 
-        return Bound(loss)
+    def bind(self, local: Local) -> Bound:
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            outputs = local.model(inputs)
+            return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.label_smoothing)
+
+        return Bound(losses)

@@ -1,12 +1,16 @@
 """What a sharing rule is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from steelyard.layout import Layout
 from steelyard.types import Message, State
+
+Tensors = Mapping[str, Tensor]
+"""A model's parameters and buffers by name (`steelyard.layout.tensors_of`)."""
 
 
 class Sharing(ABC):
@@ -20,13 +24,13 @@ class Sharing(ABC):
         """Where the tensors that travel lie in the message."""
 
     @abstractmethod
-    def read(self, model: nn.Module, layout: Layout) -> Message:
+    def read(self, tensors: Tensors, layout: Layout) -> Message:
         """The message that describes a model."""
 
     @abstractmethod
-    def write(self, model: nn.Module, layout: Layout, message: Message, state: State) -> None:
+    def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
         """Make a model from what came down and what stayed with the client."""
 
     @abstractmethod
-    def keep(self, model: nn.Module, layout: Layout) -> State:
+    def keep(self, tensors: Tensors, layout: Layout) -> State:
         """What stays with the client until its next round."""

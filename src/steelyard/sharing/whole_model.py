@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from steelyard.layout import Layout, flatten, layout_of, load
-from steelyard.sharing.base import Sharing
+from steelyard.sharing.base import Sharing, Tensors
 from steelyard.types import EMPTY, Message, State
 
 
@@ -16,11 +16,11 @@ class WholeModel(Sharing):
     def layout(self, model: nn.Module) -> Layout:
         return layout_of(model)
 
-    def read(self, model: nn.Module, layout: Layout) -> Message:
-        return Message(flatten(model, layout))
+    def read(self, tensors: Tensors, layout: Layout) -> Message:
+        return Message(flatten(tensors, layout))
 
-    def write(self, model: nn.Module, layout: Layout, message: Message, state: State) -> None:
-        load(model, message.mean, layout)
+    def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
+        load(tensors, message.mean, layout)
 
-    def keep(self, model: nn.Module, layout: Layout) -> State:
+    def keep(self, tensors: Tensors, layout: Layout) -> State:
         return EMPTY
