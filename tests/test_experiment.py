@@ -136,14 +136,14 @@ def test_the_seed_decides_who_is_invited() -> None:
 def test_the_seed_of_the_data_also_deals_the_same_rows() -> None:
     dataset = digits()
     one, two = (deal_clients(load_spec({"seed": seed, "data": {"seed": 7}}).data, dataset) for seed in (1, 2))
-    for mine, other in zip(one, two, strict=True):
+    for mine, other in zip(one.values(), two.values(), strict=True):
         assert torch.equal(mine.train.rows, other.train.rows)
 
 
 def test_a_shift_changes_what_clients_see_and_not_what_they_hold() -> None:
     dataset = digits()
-    plain = deal_clients(load_spec().data, dataset)
-    turned = deal_clients(load_spec(None, {"data.shift": "rotation"}).data, dataset)
+    plain = deal_clients(load_spec().data, dataset).values()
+    turned = deal_clients(load_spec(None, {"data.shift": "rotation"}).data, dataset).values()
     assert [len(each.train) for each in plain] == [len(each.train) for each in turned]
     everyone = [torch.arange(len(each.train)) for each in plain]
     assert any(

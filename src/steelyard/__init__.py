@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from steelyard.aggregation import Server
     from steelyard.algorithm import Algorithm
-    from steelyard.data.clients import Client
+    from steelyard.data.clients import Client, Population
     from steelyard.data.dataset import Dataset
     from steelyard.data.examples import examples
     from steelyard.errors import ClientError, InputError, SteelyardError
@@ -32,6 +32,7 @@ _HOMES = {
     "Dataset": "data.dataset",
     "Federation": "federation",
     "InputError": "errors",
+    "Population": "data.clients",
     "Recorder": "record",
     "Result": "federation",
     "Run": "record",
@@ -55,6 +56,7 @@ __all__ = [
     "Dataset",
     "Federation",
     "InputError",
+    "Population",
     "Recorder",
     "Result",
     "Run",

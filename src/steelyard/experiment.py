@@ -13,7 +13,7 @@ import steelyard
 from steelyard import registry
 from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
-from steelyard.data import Client, Dataset, deal
+from steelyard.data import Dataset, Population, deal
 from steelyard.errors import InputError
 from steelyard.federation import Federation, Observer, Result
 from steelyard.optimizers import Training
@@ -101,7 +101,7 @@ def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
     return model
 
 
-def deal_clients(data: Data, dataset: Dataset) -> list[Client]:
+def deal_clients(data: Data, dataset: Dataset) -> Population:
     """The spec's clients, dealt from the data seed."""
     seed = data.seed or 0
     context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}

@@ -14,7 +14,7 @@ from torch import nn
 from steelyard.aggregation import Aggregator
 from steelyard.algorithm import Algorithm
 from steelyard.checks import check_fit
-from steelyard.data.clients import Client, as_clients
+from steelyard.data.clients import Client, Population, as_clients
 from steelyard.data.examples import examples
 from steelyard.engines import Auto, Engine
 from steelyard.engines.base import Session, Workload
@@ -28,6 +28,7 @@ from steelyard.seeds import generator
 from steelyard.state import FederationState
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, Trained
 
+MOST_TESTED = 1000  # clients whose own test data are looked at; of more, a sample that stays the same
 Observer = Callable[[Round], None]
 """Is told of every round as it ends: a progress bar, a logger."""
 
@@ -69,18 +70,21 @@ class Federation:
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
-        `test` is a common test set. `patience` stops the run after that many evaluations in a row without a
-        better test accuracy (without a common test set: mean client accuracy).
+        `test` is a common test set. Of more than 1,000 clients, a sample of 1,000, the same in every round,
+        is evaluated on its own test data. `patience` stops the run after that many evaluations in a row
+        without a better test accuracy (without a common test set: mean client accuracy).
         """
         self.algorithm = algorithm or Algorithm()
-        self.clients = {client.id: client for client in as_clients(clients)}
+        self.clients = as_clients(clients)
+        self.ids = tuple(self.clients)
         self.test = None if test is None else examples(test, name="test")
         self.model = copy.deepcopy(model)
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.clients_per_round = len(self.clients) if clients_per_round is None else clients_per_round
         self.engine = engine or Auto()
         self._check()
-        check_fit(self.model, list(self.clients.values()), self.test)
+        looked_at = self.ids[:1] if isinstance(self.clients, Population) else self.ids
+        check_fit(self.model, [self.clients[id] for id in looked_at], self.test)
         sharing = self.algorithm.sharing
         self.layout = sharing.layout(self.model)
         self.learner = Learner(self.algorithm.objective, sharing, self.layout, self.algorithm.training, seed)
@@ -91,7 +95,8 @@ class Federation:
             self.layout.num_parameters,
         )
         self.workload = Workload(self.model, self.learner, self.clients, self.test)
-        self.scorer = Scorer(list(self.clients.values()), self.test)
+        self.tested = self._draw(MOST_TESTED, "tested")
+        self.scorer = Scorer([self.clients[id] for id in self.tested], self.test)
 
     def run(
         self, *observers: Observer, recorder: Recorder | None = None, state: FederationState | None = None
@@ -164,7 +169,7 @@ class Federation:
             state = _judge(state, scores)
         rows = client_rows(invited, done, replies, failures, accuracies)
         if self.is_over(state):  # the last round shows everyone, also those who sat it out
-            idle = sorted(self.clients.keys() - set(invited))
+            idle = sorted(set(self.tested) - set(invited))
             rows += tuple(
                 {"client": each, "status": "idle", "accuracy": accuracies.get(each)} for each in idle
             )
@@ -172,11 +177,14 @@ class Federation:
 
     def sample(self, number: int) -> tuple[ClientId, ...]:
         """The clients invited to a round, in the order of their ids."""
-        ids = list(self.clients)
-        if self.clients_per_round == len(ids):
-            return tuple(ids)
-        drawn = torch.randperm(len(ids), generator=generator(self.seed, number, "sample"))
-        return tuple(ids[position] for position in drawn[: self.clients_per_round].sort().values)
+        return self._draw(self.clients_per_round, number, "sample")
+
+    def _draw(self, count: int, *purpose: str | int) -> tuple[ClientId, ...]:
+        """Some of the clients, or all if there are no more, in the order of their ids."""
+        if count >= len(self.ids):
+            return self.ids
+        drawn = torch.randperm(len(self.ids), generator=generator(self.seed, *purpose))
+        return tuple(self.ids[position] for position in drawn[:count].sort().values)
 
     def model_of(self, state: FederationState) -> nn.Module:
         """The shared model after a round, as a module of its own."""

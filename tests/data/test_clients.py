@@ -50,7 +50,7 @@ def mix(labels: Tensor, classes: int = 10) -> Tensor:
 
 @pytest.mark.parametrize(("count", "first", "last"), [(3, "0", "2"), (10, "0", "9"), (12, "00", "11")])
 def test_ids_are_padded_so_that_their_order_is_that_of_the_numbers(count: int, first: str, last: str) -> None:
-    ids = [client.id for client in deal(DIGITS, parts(count), 0)]
+    ids = [client.id for client in deal(DIGITS, parts(count), 0).values()]
     assert ids[0] == f"client-{first}"
     assert ids[-1] == f"client-{last}"
     assert ids == sorted(ids)
@@ -59,14 +59,14 @@ def test_ids_are_padded_so_that_their_order_is_that_of_the_numbers(count: int, f
 
 def test_clients_hold_the_rows_they_were_dealt_on_the_shared_table() -> None:
     rows = parts(4)
-    for client, mine in zip(deal(DIGITS, rows, 0), rows, strict=True):
+    for client, mine in zip(deal(DIGITS, rows, 0).values(), rows, strict=True):
         assert isinstance(client.train, Examples)
         assert client.train.inputs is DIGITS.train.inputs
         assert torch.equal(client.train.rows, mine)
 
 
 def test_a_client_is_tested_on_rows_of_the_test_set_in_its_own_label_mix() -> None:
-    for client in deal(DIGITS, parts(6), 0):
+    for client in deal(DIGITS, parts(6), 0).values():
         test = own_test(client)
         assert test.inputs is DIGITS.test.inputs
         assert len(set(test.rows.tolist())) == len(test), "no row twice"
@@ -91,13 +91,13 @@ def test_a_client_is_tested_on_rows_of_the_test_set_in_its_own_label_mix() -> No
 def test_the_mix_and_the_number_of_test_rows_as_computed_by_hand(
     rows: Any, test_per_class: int, expected: list[int]
 ) -> None:
-    [client] = deal(toy(test_per_class), [torch.tensor(list(rows))], 0)
+    [client] = deal(toy(test_per_class), [torch.tensor(list(rows))], 0).values()
     assert mix(own_test(client).labels, 3).tolist() == expected
 
 
 def test_dealing_repeats_for_a_seed_and_differs_by_seed_and_client() -> None:
     same = torch.arange(40)
-    dealt = [deal(toy(200), [same, same], seed) for seed in (0, 0, 1)]
+    dealt = [list(deal(toy(200), [same, same], seed).values()) for seed in (0, 0, 1)]
     tests = [[own_test(client).rows.tolist() for client in clients] for clients in dealt]
     assert tests[0] == tests[1]
     assert tests[0] != tests[2]
@@ -107,14 +107,14 @@ def test_dealing_repeats_for_a_seed_and_differs_by_seed_and_client() -> None:
 def test_a_shift_changes_what_a_client_trains_and_is_tested_on_and_nothing_else() -> None:
     rows = parts(3)
     before = DIGITS.train.inputs.clone(), DIGITS.test.inputs.clone()
-    plain = deal(DIGITS, rows, 0)
+    plain = deal(DIGITS, rows, 0).values()
 
     def invert(images: Tensor, number: int) -> Tensor:
         if number == 0:
             return images
         return images.mul_(0).add_(number)  # in place, as a careless shift might
 
-    for number, (client, was) in enumerate(zip(deal(DIGITS, rows, 0, invert), plain, strict=True)):
+    for number, (client, was) in enumerate(zip(deal(DIGITS, rows, 0, invert).values(), plain, strict=True)):
         for found, unshifted in ((client.train, was.train), (own_test(client), own_test(was))):
             assert isinstance(found, Examples)
             assert isinstance(unshifted, Examples)
@@ -135,9 +135,9 @@ def test_a_shift_changes_what_a_client_trains_and_is_tested_on_and_nothing_else(
 def test_clients_are_sorted_by_id_and_take_any_data() -> None:
     data = (np.ones((2, 3)), [0, 1])
     ordered = as_clients({"b": data, "a": Client("a", data, test=data), 3: data})  # type: ignore[dict-item]
-    assert [client.id for client in ordered] == ["3", "a", "b"]
-    assert len(own_test(ordered[1])) == 2
-    assert ordered[2].test is None
+    assert list(ordered) == [client.id for client in ordered.values()] == ["3", "a", "b"]
+    assert len(own_test(ordered["a"])) == 2
+    assert ordered["b"].test is None
 
 
 # Examples

@@ -1,7 +1,7 @@
 """Data: sources, examples, partitions, and the clients that hold them."""
 
-from steelyard.data.clients import Client, as_clients, deal
+from steelyard.data.clients import Client, Population, as_clients, deal
 from steelyard.data.dataset import Dataset
 from steelyard.data.examples import AnyExamples, Examples, examples
 
-__all__ = ["AnyExamples", "Client", "Dataset", "Examples", "as_clients", "deal", "examples"]
+__all__ = ["AnyExamples", "Client", "Dataset", "Examples", "Population", "as_clients", "deal", "examples"]

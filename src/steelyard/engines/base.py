@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from steelyard.data.clients import Client
+from steelyard.data.clients import Client, Population
 from steelyard.data.examples import AnyExamples
 from steelyard.learner import Learner
 from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
@@ -23,6 +23,12 @@ class Workload:
     learner: Learner
     clients: Mapping[ClientId, Client]
     test: AnyExamples | None = None
+
+    def size(self, client: ClientId) -> int:
+        """A client's training examples, or 0 if that is not known without reading them."""
+        if isinstance(self.clients, Population):
+            return self.clients.size(client)
+        return len(self.clients[client].train)
 
     def test_data(self, client: ClientId | None) -> AnyExamples:
         """A client's own test data, or the common test set."""

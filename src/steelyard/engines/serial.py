@@ -35,7 +35,7 @@ class SerialSession:
     @staticmethod
     def groups(workload: Workload, clients: Sequence[ClientId], chunk: int) -> list[Sequence[ClientId]]:
         """Clients that a process takes at a time: the largest first, so that nobody waits for a late one."""
-        order = sorted(clients, key=lambda client: -len(workload.clients[client].train))
+        order = sorted(clients, key=workload.size, reverse=True)
         return [order[start : start + chunk] for start in range(0, len(order), chunk)]
 
     def train(
@@ -61,8 +61,8 @@ class SerialSession:
     def _train_one(
         self, broadcast: Broadcast, client: ClientId, state: State, row: Message
     ) -> Trained | Failure:
-        data = self.workload.clients[client].train
         try:
+            data = self.workload.clients[client].train
             return self.workload.learner.train(self.scratch, client, data, broadcast, state, row)
         except Exception as error:  # a client cannot break a run
             return Failure(client, "training", f"{type(error).__name__}: {error}")

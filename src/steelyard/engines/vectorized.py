@@ -78,8 +78,8 @@ class VectorizedSession(SerialSession):
     ) -> list[Trained | Failure]:
         if self.stack is None or len(self.stack.rows) < len(clients):
             self.stack = StackedModel(self.workload.model, len(clients), self.device)
-        data = [self.workload.clients[client].train for client in clients]
         try:
+            data = [self.workload.clients[client].train for client in clients]
             return [
                 *train_together(self.workload.learner, self.stack, clients, data, broadcast, states, rows)
             ]
@@ -107,4 +107,4 @@ def pays(workload: Workload, clients: Sequence[ClientId]) -> bool:
 
 
 def _steps(workload: Workload, client: ClientId) -> int:
-    return count_steps(len(workload.clients[client].train), workload.learner.training)
+    return count_steps(workload.size(client) or 1, workload.learner.training)

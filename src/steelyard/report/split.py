@@ -18,7 +18,7 @@ THUMBNAILS = 6
 def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     """Draw who holds how much of which class; returns the counts of each client."""
     dataset: Dataset = registry.build("datasets", spec.data.dataset)
-    clients = deal_clients(spec.data, dataset)
+    clients = list(deal_clients(spec.data, dataset).values())
     counts = torch.stack(
         [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
     )
