@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.aggregation import Aggregated, Aggregator, Server, ServerState
+from steelyard.aggregation import Aggregated, Aggregator, Server, ServerState, stack_up
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.geometry import Geometry
@@ -329,3 +329,38 @@ def test_a_quorum_met_exactly_is_met(quorum: float, invited: int, usable: int) -
     aggregator = Aggregator(Uniform(), Mean(), Server(quorum=quorum), 2)
     replies = [Reply(client, Message(torch.ones(2)), 1) for client in ids[:usable]]
     assert not aggregator.aggregate(aggregator.init(Message(torch.zeros(2))), replies, ids, 1).skipped
+
+
+# The matrix of a round
+
+
+def replies_of(rows: list[Tensor]) -> list[Reply]:
+    return [Reply(f"c{number}", Message(row), 1) for number, row in enumerate(rows)]
+
+
+def test_updates_that_lie_under_each_other_are_not_copied() -> None:
+    matrix = torch.arange(12.0).reshape(4, 3)
+    stack = stack_up(replies_of(list(matrix[1:])))
+    assert torch.equal(stack.mean, matrix[1:])
+    assert stack.mean.data_ptr() == matrix[1].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [torch.arange(3.0), torch.arange(3.0) + 5],
+        list(torch.arange(12.0).reshape(4, 3))[2:0:-1],
+        [torch.arange(12.0)[:3], torch.arange(12.0)[3:6]],
+        [*torch.arange(12.0).reshape(4, 3)[::2]],
+        [*torch.arange(12.0).reshape(3, 4).T],
+        [torch.arange(12.0).reshape(4, 3)[0], torch.arange(12.0).reshape(4, 3)[0]],
+    ],
+    ids=["apart", "out of order", "two memories", "with gaps", "across", "the same twice"],
+)
+def test_other_updates_are(rows: list[Tensor]) -> None:
+    assert torch.equal(stack_up(replies_of(rows)).mean, torch.stack(rows))
+
+
+def test_one_row_sent_twice_is_two_rows() -> None:
+    row = torch.arange(6.0).reshape(2, 3)[0]
+    assert stack_up(replies_of([row, row])).mean.tolist() == [[0, 1, 2], [0, 1, 2]]

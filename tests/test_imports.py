@@ -11,7 +11,7 @@ ROOT = Path(steelyard.__file__).parent
 
 LAYERS = [
     {"errors", "types", "seeds"},
-    {"layout", "geometry", "registry", "layers", "optimizers"},
+    {"layout", "geometry", "registry", "layers", "optimizers", "shelf"},
     {"objectives", "sharing", "weighing", "combining", "nn", "data"},
     {"aggregation", "scratch", "evaluation"},
     {"learner"},

@@ -78,6 +78,7 @@ def build(spec: Spec) -> Federation:
         patience=spec.patience,
         seed=spec.seed,
         engine=registry.build("engines", spec.engine),
+        spill=spec.spill,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from steelyard.learner import Learner
 from steelyard.ledger import Row, client_rows, round_metrics
 from steelyard.record import Recorder
 from steelyard.seeds import generator
+from steelyard.shelf import Shelf, remember
 from steelyard.state import FederationState
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, Trained
 
@@ -67,12 +69,14 @@ class Federation:
         patience: int | None = None,
         seed: int = 0,
         engine: Engine | None = None,
+        spill: bool = False,
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
         `test` is a common test set. Of more than 1,000 clients, a sample of 1,000, the same in every round,
         is evaluated on its own test data. `patience` stops the run after that many evaluations in a row
-        without a better test accuracy (without a common test set: mean client accuracy).
+        without a better test accuracy (without a common test set: mean client accuracy). With `spill`, what
+        stays with the clients between rounds is kept in files, in the folder of the run if it is recorded.
         """
         self.algorithm = algorithm or Algorithm()
         self.clients = as_clients(clients)
@@ -81,7 +85,7 @@ class Federation:
         self.model = copy.deepcopy(model)
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.clients_per_round = len(self.clients) if clients_per_round is None else clients_per_round
-        self.engine = engine or Auto()
+        self.engine, self.spill = engine or Auto(), spill
         self._check()
         looked_at = self.ids[:1] if isinstance(self.clients, Population) else self.ids
         check_fit(self.model, [self.clients[id] for id in looked_at], self.test)
@@ -108,12 +112,21 @@ class Federation:
         history: list[Row] = []
         rows: list[Row] = []
         state = state or self.init()
-        with recorder or nullcontext(), self.engine.open(self.workload) as session:
+        with (
+            recorder or nullcontext(),
+            self.engine.open(self.workload) as session,
+            TemporaryDirectory(prefix="steelyard-") as temporary,
+        ):
+            if self.spill and not isinstance(state.clients, Shelf):
+                shelf = Shelf((recorder.path if recorder else Path(temporary)) / "clients")
+                state = replace(state, clients=shelf.put(state.round, state.clients))
             try:
                 while not self.is_over(state):
                     round, following = self.round(state, session)
                     if recorder is not None:
                         recorder.write(round, following)
+                    elif isinstance(following.clients, Shelf):
+                        following.clients.prune()
                     state = following
                     history.append({"round": round.number, **round.metrics})
                     rows.extend({"round": round.number, **row} for row in round.clients)
@@ -156,8 +169,10 @@ class Federation:
         replies = {outcome.reply.client: outcome.reply for outcome in trained}
         with clock("aggregate"):
             done = self.aggregator.aggregate(state.server, list(replies.values()), invited, number)
-        private = {**state.clients, **{each.reply.client: each.state for each in trained if each.state}}
-        state = replace(state, round=number, server=done.state, clients=private)
+        kept = remember(
+            state.clients, number, {each.reply.client: each.state for each in trained if each.state}
+        )
+        state = replace(state, round=number, server=done.state, clients=kept)
         metrics = round_metrics(done, replies)
         accuracies: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:

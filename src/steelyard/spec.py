@@ -73,6 +73,8 @@ class Spec(Section):
     evaluate_every: int = Field(1, ge=1)
     patience: int | None = Field(None, ge=1)
     engine: Annotated[Table, choice("engine", "engines")] = {"name": "auto"}
+    spill: bool = False
+    """Keep what stays with clients between rounds in files of the run, not in memory."""
     data: Data = Data()
     model: Annotated[Table, choice("model", "models")] = {"name": "mlp"}
     objective: Annotated[Table, choice("objective", "objectives")] = {"name": "cross-entropy"}
@@ -87,7 +89,7 @@ class Spec(Section):
 
     def fingerprint(self) -> str:
         """The same for two specs that describe the same computation."""
-        content = self.model_dump(exclude={"name", "about", "engine"})  # every engine gives the same bits
+        content = self.model_dump(exclude={"name", "about", "engine", "spill"})  # how it runs, not what
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from steelyard.aggregation import ServerState
 from steelyard.errors import InputError
+from steelyard.shelf import Shelf
 from steelyard.types import ClientId, Message, State
 
 
@@ -35,14 +37,26 @@ def save_state(state: FederationState, path: Path) -> None:
         ("variance",): state.server.message.variance,
         ("velocity",): state.server.velocity,
         **{("weighing", key): value for key, value in state.server.weighing.items()},
-        **{("client", who, key): value for who, kept in state.clients.items() for key, value in kept.items()},
     }
+    shelf = state.clients if isinstance(state.clients, Shelf) else None
+    if shelf is None:
+        named |= {
+            ("client", who, key): value for who, kept in state.clients.items() for key, value in kept.items()
+        }
     kept = {place: value for place, value in named.items() if value is not None}
     tensors = {str(number): value.contiguous().clone() for number, value in enumerate(kept.values())}
-    numbers = {"round": state.round, "best": state.best, "stale": state.stale, "places": list(kept)}
+    numbers: dict[str, Any] = {
+        "round": state.round,
+        "best": state.best,
+        "stale": state.stale,
+        "places": list(kept),
+    }
+    numbers |= {} if shelf is None else {"shelf": shelf.folder.name, "files": dict(shelf.files)}
     partial = path.with_name(f"{path.name}.partial")
     save_file(tensors, partial, metadata={"state": json.dumps(numbers)})
     os.replace(partial, path)
+    if shelf is not None:
+        shelf.prune()
 
 
 def load_state(path: Path) -> FederationState:
@@ -64,4 +78,5 @@ def load_state(path: Path) -> FederationState:
         else:
             top[place[0]] = value
     server = ServerState(Message(top["mean"], top.get("variance")), weighing, top.get("velocity"))
-    return FederationState(numbers["round"], server, clients, numbers["best"], numbers["stale"])
+    kept = Shelf(path.parent / numbers["shelf"], numbers["files"]) if "shelf" in numbers else clients
+    return FederationState(numbers["round"], server, kept, numbers["best"], numbers["stale"])

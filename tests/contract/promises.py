@@ -118,6 +118,16 @@ def check_state(case: WeigherCase) -> None:
         assert all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items())
 
 
+def check_memory(case: WeigherCase) -> None:
+    """What a rule returns does not share memory with the updates, which the next round overwrites."""
+    updates, counts = draw(10)
+    weighed = weigh(case.rule, updates, counts)
+    found = [weighed.weights, *weighed.state.values(), *weighed.evidence.values()]
+    kept = [value.clone() for value in found]
+    updates.fill_(float("nan"))
+    assert all(torch.equal(value, was) for value, was in zip(found, kept, strict=True))
+
+
 def check_offers(case: WeigherCase) -> None:
     """What a rule says it offers is what it sends down."""
     updates, counts = draw(9)

@@ -57,6 +57,17 @@ def test_order_of_clients_does_not_matter(case: CombinerCase) -> None:
 
 
 @every_rule
+def test_the_result_does_not_share_memory_with_the_stack(case: CombinerCase) -> None:
+    stack, weights = draw(3)
+    found = [value for value in combine(case, stack, weights) if value is not None]
+    kept = [value.clone() for value in found]
+    for matrix in stack:
+        assert matrix is not None
+        matrix.fill_(float("nan"))
+    assert all(torch.equal(value, was) for value, was in zip(found, kept, strict=True))
+
+
+@every_rule
 @pytest.mark.parametrize("clients", [1, 5])
 def test_identical_clients_give_what_each_sent(case: CombinerCase, clients: int) -> None:
     stack, _ = draw(3, clients=1)
