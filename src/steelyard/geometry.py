@@ -34,10 +34,14 @@ class Geometry:
     @cached_property
     def norms(self) -> Tensor:
         """‖x_j‖, [J] float64."""
-        squares = torch.zeros(len(self), dtype=torch.float64)
-        for _, block in self._blocks():
-            squares += torch.linalg.vector_norm(block, dim=1).square_()
-        return squares.sqrt()
+        clients, size = self.updates.shape
+        norms = torch.zeros(clients, dtype=torch.float64)
+        rows = max(1, BLOCK_BYTES // (32 * max(size, 1)))
+        wide = torch.empty(min(rows, clients), size, dtype=torch.float64)
+        for start in range(0, clients, rows):
+            part = self.updates[start : start + rows]
+            torch.linalg.vector_norm(wide[: len(part)].copy_(part), dim=1, out=norms[start : start + rows])
+        return norms
 
     def inner(self, vector: Tensor) -> Tensor:
         """⟨x_j, v⟩ for one more vector v [K], [J] float64."""
