@@ -45,17 +45,18 @@ class Learner:
         with seeded(self.seed, broadcast.round, client, "train"):
             bound = self.objective.bind(Local(scratch.model, scratch.parameters, broadcast, len(data)))
             picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
-            losses = list(
-                descend(
+            losses = [
+                float(loss)
+                for loss in descend(
                     lambda inputs, targets: bound.losses(inputs, targets).mean(),
                     (data.batch(positions) for positions in picks),
                     scratch.parameters,
                     self.training,
                     bound.add_gradient,
                 )
-            )
+            ]
         update = subtract(self.sharing.read(scratch.tensors, self.layout), broadcast.message, row)
-        metrics = {"loss": float(torch.stack(losses).mean()), "steps": float(len(losses))}
+        metrics = {"loss": sum(losses) / len(losses), "steps": float(len(losses))}
         kept = self.sharing.keep(scratch.tensors, self.layout)
         return Trained(Reply(client, update, len(data), metrics), kept)
 

@@ -86,11 +86,10 @@ class Worker:
     def give(self, attempt: "Attempt", begin: Begin | None) -> None:
         """Hand over a job, and before the first of a round what its clients need to know."""
         self.attempt = attempt
+        news = begin if begin is not self.begun else None
+        self.begun = begin
         with suppress(OSError):  # a dead worker is noticed when its answer is awaited
-            if begin is not None and self.begun is not begin:
-                self.pipe.send(begin)
-                self.begun = begin
-            self.pipe.send(attempt.job)
+            self.pipe.send((news, attempt.job))
 
     def stop(self) -> None:
         self.pipe.close()

@@ -81,15 +81,13 @@ def work(
             if os.getppid() != server:
                 return
         try:
-            message: Begin | Job = pipe.recv()
+            begin, job = pipe.recv()
         except EOFError:
             return
-        if isinstance(message, Begin):
-            broadcast = Broadcast(message.round, board.down, tensors(message.offers))
-        elif isinstance(message, Train):
-            pipe.send(train(session, board, broadcast, message))
-        else:
-            pipe.send(predict(session, board, message))
+        if begin is not None:
+            broadcast = Broadcast(begin.round, board.down, tensors(begin.offers))
+        training = isinstance(job, Train)
+        pipe.send(train(session, board, broadcast, job) if training else predict(session, board, job))
 
 
 def train(session: SerialSession, board: Board, broadcast: Broadcast, job: Train) -> list[Any]:
