@@ -5,7 +5,8 @@ than for one client alone, so results agree closely, not to the last bit.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +16,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.data.examples import AnyExamples, share_a_table
 from steelyard.learner import Learner, descend, subtract
-from steelyard.objectives.base import Local
+from steelyard.objectives.base import Bound, Local
 from steelyard.scratch import scratch_in
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
 
 PADDING = -1  # the target of a row that fills up a short batch
-Losses = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Linear(nn.Linear):
@@ -34,7 +34,7 @@ class _Linear(nn.Linear):
 
 
 class StackedModel(nn.Module):
-    """Copies of a model on top of each other. Called within `vmap`, it is one of them."""
+    """Copies of a model on top of each other, which looks like one model: each gets its part of a batch."""
 
     def __init__(self, model: nn.Module, width: int, device: str = "cpu") -> None:
         super().__init__()
@@ -51,15 +51,21 @@ class StackedModel(nn.Module):
             {**{name: stack[row] for name, stack in self.stacks.items()}, **buffers} for row in range(width)
         ]
         self.trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-        self.current: dict[str, Tensor] = {}
+        self.use(width)
 
-    def first(self, count: int) -> dict[str, Tensor]:
-        """The first few copies, in the same memory, as parameters of their own."""
-        leaves = {name: stack[:count].detach() for name, stack in self.stacks.items()}
-        return {name: leaf.requires_grad_(name in self.trained) for name, leaf in leaves.items()}
+    def use(self, count: int) -> list[Tensor]:
+        """Use the first few copies; returns the parameters that are trained, [count, ...] each."""
+        self.leaves = {name: stack[:count].detach() for name, stack in self.stacks.items()}
+        return [self.leaves[name].requires_grad_() for name in self.trained]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.base, self.current, (inputs,))
+        """Inputs [J·B, ...] and outputs [J·B, C], client by client."""
+        count = len(self.leaves[self.trained[0]])
+        outputs: Tensor = vmap(self._one)(self.leaves, inputs.view(count, -1, *inputs.shape[1:]))
+        return outputs.flatten(0, 1)
+
+    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(self.base, tensors, (inputs,))
         return outputs
 
 
@@ -71,12 +77,9 @@ def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> st
         return "batch normalisation would count the rows that fill up short batches"
     try:  # the rest shows in a trial: random layers, outputs that steer the program, changing buffers
         stacked = StackedModel(model, 2)
-        parameters = stacked.first(2)
-        bound = learner.objective.bind(
-            Local(stacked, list(parameters.values()), Broadcast(0, Message(torch.empty(0))), 0)
-        )
         inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
-        _losses(stacked, bound.losses, parameters, inputs.view(2, 2, *inputs.shape[1:]), targets.view(2, 2))
+        local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0)
+        _mean_losses(learner.objective.bind(local), inputs, targets.view(2, 2))
     except Exception as error:
         return str(error).strip().splitlines()[0]
     return None
@@ -93,15 +96,14 @@ def train_together(
 ) -> list[Trained]:
     """The work of several clients in one round; their updates are written into `rows`."""
     _load(learner, model, broadcast.message, states)
-    tensors = model.first(len(clients))
-    parameters = [tensors[name] for name in model.trained]
+    parameters = model.use(len(clients))
     bound = learner.objective.bind(Local(model, parameters, broadcast, 0))
     picks = [
         list(learner.batches(broadcast.round, client, len(mine)))
         for client, mine in zip(clients, data, strict=True)
     ]
     steps = descend(
-        lambda inputs, targets: _losses(model, bound.losses, tensors, inputs, targets),
+        partial(_mean_losses, bound),
         _batches(data, picks, parameters[0].device),
         parameters,
         learner.training,
@@ -138,24 +140,17 @@ def _load(learner: Learner, model: StackedModel, message: Message, states: Seque
         stack[1 : len(states)] = stack[0]
 
 
-def _losses(
-    model: StackedModel, losses: Losses, tensors: dict[str, Tensor], inputs: Tensor, targets: Tensor
-) -> Tensor:
+def _mean_losses(bound: Bound, inputs: Tensor, targets: Tensor) -> Tensor:
     """Each client's mean loss over the real rows of its batch, [J]."""
-
-    def one(mine: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        model.current = mine
-        return losses(inputs, targets)
-
     real = targets != PADDING
-    found = vmap(one)(tensors, inputs, targets.clamp(min=0))
-    return (found * real).sum(1) / real.sum(1).clamp(min=1)
+    losses = bound.losses(inputs, targets.clamp(min=0).flatten()).view(targets.shape)
+    return (losses * real).sum(1) / real.sum(1).clamp(min=1)
 
 
 def _batches(
     data: Sequence[AnyExamples], picks: Sequence[Sequence[Tensor]], device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs [J, B, ...] and targets [J, B] of each step, filled up where a batch is short or missing."""
+    """Inputs [J·B, ...] and targets [J, B] of each step, filled up where a batch is short or missing."""
     together = all(share_a_table(each, data[0]) for each in data)
     nothing = torch.zeros(0, dtype=torch.int64)
     for step in range(max(map(len, picks))):
@@ -169,11 +164,11 @@ def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, T
     rows = [each.rows.index_select(0, chosen) for each, chosen in zip(data, positions, strict=True)]
     padded = pad_sequence(rows, batch_first=True, padding_value=PADDING)
     inputs, targets = data[0].read(padded.clamp(min=0).flatten())
-    return inputs.unflatten(0, padded.shape), targets.view(padded.shape).where(padded != PADDING, PADDING)
+    return inputs, targets.view(padded.shape).where(padded != PADDING, PADDING)
 
 
 def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """From each client's own data."""
     parts = [each.batch(chosen) for each, chosen in zip(data, positions, strict=True)]
     inputs, targets = map(list, zip(*parts, strict=True))
-    return pad_sequence(inputs, batch_first=True), pad_sequence(targets, True, PADDING)
+    return pad_sequence(inputs, batch_first=True).flatten(0, 1), pad_sequence(targets, True, PADDING)
