@@ -3,7 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,7 +100,7 @@ class Federation:
         )
         self.workload = Workload(self.model, self.learner, self.clients, self.test)
         self.tested = self._draw(MOST_TESTED, "tested")
-        self.scorer = Scorer([self.clients[id] for id in self.tested], self.test)
+        self.scorer = Scorer(list(self._made(self.tested)), self.test)
 
     def run(
         self, *observers: Observer, recorder: Recorder | None = None, state: FederationState | None = None
@@ -193,6 +193,12 @@ class Federation:
     def sample(self, number: int) -> tuple[ClientId, ...]:
         """The clients invited to a round, in the order of their ids."""
         return self._draw(self.clients_per_round, number, "sample")
+
+    def _made(self, ids: Sequence[ClientId]) -> Iterator[Client]:
+        """Those of some clients that can be made; the others will fail, by name, when they are to train."""
+        for id in ids:
+            with suppress(Exception):
+                yield self.clients[id]
 
     def _draw(self, count: int, *purpose: str | int) -> tuple[ClientId, ...]:
         """Some of the clients, or all if there are no more, in the order of their ids."""

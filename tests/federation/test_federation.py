@@ -10,8 +10,9 @@ from parties import CLIENTS, NAMES, TEST, blobs, linear, run, weights
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
-from steelyard.data.clients import Client
-from steelyard.federation import Federation
+from steelyard.data.clients import Client, Population
+from steelyard.engines import Serial
+from steelyard.federation import MOST_TESTED, Federation
 from steelyard.nn.zoo import light_cnn
 from steelyard.optimizers import Training
 from steelyard.types import Round
@@ -250,3 +251,42 @@ def test_the_number_of_threads_does_not_change_a_bit() -> None:
     torch.set_num_threads(before)
     assert results[0].history == results[1].history
     assert results[0].clients == results[1].clients
+
+
+# Many clients
+
+
+def test_of_a_population_only_those_at_work_are_made() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Any:
+        made.append(name)
+        return blobs(6, int(name))
+
+    people = Population((f"{number:06d}" for number in range(100_000)), make)
+    result = run(people, rounds=3, clients_per_round=5, engine=Serial())
+    invited = {row["client"] for row in result.clients if row["status"] == "used"}
+    assert len(invited) == 15
+    assert len(made) == len(set(made)) <= 15 + MOST_TESTED + 1, "and the first, to see whether the model fits"
+
+
+def test_of_many_clients_the_same_sample_is_tested_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard.federation.MOST_TESTED", 3)
+    people = [Client(f"{number:02d}", blobs(6, number), blobs(9, number)) for number in range(12)]
+    result = run(people, rounds=3, clients_per_round=12)
+    tested = [(row["round"], row["client"]) for row in result.clients if row["accuracy"] is not None]
+    assert [{client for number, client in tested if number == each} for each in (1, 2, 3)] == [
+        {client for _, client in tested}
+    ] * 3
+    assert len(tested) == 9
+
+
+def test_a_client_of_a_population_that_cannot_be_made_is_set_aside_by_name() -> None:
+    def make(name: str) -> Any:
+        if name == "b":
+            raise OSError("no such patient")
+        return blobs(6, 1)
+
+    result = run(Population(["a", "b", "c"], make), rounds=1, engine=Serial(), test=TEST)
+    status = {row["client"]: row["status"] for row in result.clients}
+    assert status == {"a": "used", "b": "failed while training: OSError: no such patient", "c": "used"}
