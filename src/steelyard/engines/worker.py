@@ -1,6 +1,7 @@
 """A worker process of the pool: what it shares with the server, what it is asked, how it answers."""
 
 import ctypes
+import gc
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -75,6 +76,7 @@ def work(
     torch.set_num_threads(1)
     keep_memory()
     session = local(workload)
+    gc.freeze()  # what is here now will stay, and need not be looked at again and again
     broadcast = Broadcast(0, board.down)
     while True:
         while not pipe.poll(HEARTBEAT):
