@@ -10,7 +10,7 @@ demo: setup            ## run the main job: a federation of ten clients on sciki
 	@$(BIN)/steelyard run
 
 test: lint             ## lint, type-check and test
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	@$(BIN)/ruff check .

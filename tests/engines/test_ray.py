@@ -1,0 +1,233 @@
+"""On a Ray cluster the bits are the same, on whichever node a client runs and whatever dies."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_engines import (
+    Counting,
+    Deadly,
+    Directed,
+    Following,
+    Noisy,
+    Unreadable,
+    assert_same,
+    clients,
+    data,
+    model,
+    run,
+)
+from torch import Tensor
+
+from steelyard.algorithm import Algorithm
+from steelyard.engines import Ray, Serial, pool
+from steelyard.engines import ray as engine
+from steelyard.errors import InputError, SteelyardError
+from steelyard.federation import Federation
+from steelyard.optimizers import Training
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
+MARK = f"STEELYARD_TEST_{os.getpid()}"  # in the environment of every process that these tests start
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _apart() -> Iterator[None]:
+    """Ray writes to a folder of our own, talks to nobody but us and does not tell its makers."""
+    folder = tempfile.mkdtemp(prefix="ray")  # short, because sockets are in it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)  # for the classes below
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray._raylet.Config.initialize("")
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(_apart: None) -> Iterator[str]:
+    """The address of a cluster of two nodes with a CPU each, both on this machine."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, "cluster")
+        nodes = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
+        nodes.add_node()
+    yield nodes.address
+    nodes.shutdown()
+
+
+def processes(mark: str, title: bytes = b"") -> list[int]:
+    """The processes that bear a mark and are called so."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            if marked and (folder / "cmdline").read_bytes().startswith(title):
+                found.append(int(folder.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def assert_gone(mark: str, title: bytes = b"") -> None:
+    deadline = time.monotonic() + 20
+    while processes(mark, title):
+        assert time.monotonic() < deadline, "processes are left behind"
+        time.sleep(0.05)
+
+
+class Meeting(Noisy):
+    """Is read on two nodes at a time or not at all; a file for each node shows that it was there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if ray.is_initialized() and index > 1:
+            (self.folder / ray.get_runtime_context().get_node_id()).touch()
+            deadline = time.monotonic() + 60
+            while len(list(self.folder.iterdir())) < 2:
+                if time.monotonic() > deadline:
+                    (self.folder / "nobody").touch()  # one such wait is enough
+                    raise TimeoutError("nobody else came")
+                time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+def test_two_nodes_share_the_work_and_give_the_bits_of_the_serial_engine(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running statistics, dropout, unequal clients, what they keep, what the server offers, random data."""
+    monkeypatch.setattr(pool, "CHUNK_SECONDS", 1e9)  # after the first round, many clients at a time
+    algorithm = Algorithm(Following(), Counting(), Directed(), training=Training(lr=0.05, momentum=0.9))
+    parties = {**{each.id: each for each in clients()}, "oslo": Meeting(tmp_path), "turin": Meeting(tmp_path)}
+    settings: dict[str, Any] = {"rounds": 3, "test": Noisy()}
+    federation = Federation(parties, model(), algorithm, engine=Ray(address=cluster), **settings)
+    assert_same(federation.run(), Federation(parties, model(), algorithm, engine=Serial(), **settings).run())
+    assert len(list(tmp_path.iterdir())) == 2
+    assert not ray.is_initialized()
+    assert_gone("cluster", b"ray::Actor")
+
+
+def test_of_clients_that_kill_or_fail_the_incurable_are_set_aside_by_name(
+    cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    healthy = {each.id: each for each in clients()}
+    curable = {**healthy, "mortal": Deadly(tmp_path / "one", 1)}
+    parties = {**curable, "deadly": Deadly(tmp_path / "all", 10**6), "bad": Unreadable(tmp_path, 0)}
+    found = Federation(parties, model(), engine=Ray(address=cluster), rounds=1).run()
+    assert (tmp_path / "one").stat().st_size == 1
+    status = {row["client"]: str(row["status"]) for row in found.clients}
+    assert status.pop("deadly") == "failed while training: its worker died 3 times"
+    assert status.pop("bad") == "failed while training: OSError: the disk is gone"
+    assert status == dict.fromkeys(curable, "used")
+    wanted = Federation(curable, model(), engine=Serial(), rounds=1).run().model.state_dict()
+    assert all(torch.equal(value, wanted[name]) for name, value in found.model.state_dict().items())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_ray_that_is_there_already_is_used_and_left_running(cluster: str) -> None:
+    ray.init(address=cluster, log_to_driver=False, logging_level="ERROR")
+    try:
+        federation = Federation(clients(), model(), engine=Ray(workers=1), rounds=1)
+        with federation.engine.open(federation.workload) as session:
+            federation.round(federation.init(), session)
+            assert session.about == "ray, 1 worker on 1 node"
+        assert ray.is_initialized()
+        assert_gone("cluster", b"ray::Actor")
+    finally:
+        ray.shutdown()
+
+
+class Homesick(Noisy):
+    """Cannot be unpacked anywhere else."""
+
+    def __reduce__(self) -> Any:
+        return len, (3,)
+
+
+def test_a_workload_that_workers_cannot_unpack_is_reported_at_once(cluster: str) -> None:
+    with pytest.raises(SteelyardError, match=r"a Ray worker cannot start: TypeError: .*int"):
+        run(Ray(1, cluster), test=Homesick())
+
+
+def test_data_that_cannot_be_sent_is_refused(cluster: str) -> None:
+    locked = Noisy()
+    locked.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"cannot send these clients to its workers: .*lock"):
+        run(Ray(address=cluster), test=locked)
+
+
+def test_without_an_address_ray_runs_here_and_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(MARK, "local")
+    monkeypatch.delenv("RAY_AUTH_MODE")  # which Ray then sets
+    monkeypatch.setenv("PYTHONBREAKPOINT", "mine")
+    environment, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    killed: list[int] = []
+
+    def kill_the_workers(round: Any) -> None:
+        if round.number == 1:
+            killed.extend(processes("local", b"ray::Actor"))
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+
+    settings: dict[str, Any] = {"rounds": 3, "test": data(600, 99)}
+    found = Federation(clients(), model(), engine=Ray(workers=2), **settings).run(kill_the_workers)
+    assert killed
+    assert not ray.is_initialized()
+    assert_gone("local")
+    assert (dict(os.environ), signal.getsignal(signal.SIGTERM)) == (environment, handler)
+    assert capfd.readouterr() == ("", "")
+    assert_same(found, Federation(clients(), model(), engine=Serial(), **settings).run())
+
+
+def test_a_table_that_clients_share_is_packed_once() -> None:
+    inputs, targets = data(1000, 0)
+    parties = {str(each): (inputs[10 * each :][:10], targets[10 * each :][:10]) for each in range(100)}
+    workload = Federation(parties, model()).workload
+    assert len(engine.pack(workload, ray.cloudpickle)) < 2 * inputs.nbytes
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"^the ray engine needs Ray: install steelyard\[ray\]\.$"):
+        run(Ray())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_reported_at_once(address: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(InputError, match=f"cannot join a Ray cluster at '{address}': "):
+        run(Ray(address=address))
+    assert time.monotonic() - start < 20
+
+
+def test_ray_is_listed_but_not_imported() -> None:
+    program = (
+        "import sys, steelyard.cli\n"
+        "from steelyard.registry import describe\n"
+        "assert 'ray' in [each['name'] for each in describe('engines')]\n"
+        "assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_ray_needs_a_worker() -> None:
+    with pytest.raises(InputError, match="workers"):
+        Ray(workers=0)
