@@ -67,7 +67,7 @@ class Recorder:
         if after is None:
             self._make_folder(spec)
         self.database = sqlite3.connect(self.path / DATABASE)
-        self.database.execute("PRAGMA synchronous = NORMAL")  # with WAL: safe when killed, no wait for the disk
+        self.database.execute("PRAGMA synchronous = NORMAL")  # with WAL: safe when killed
         if after is None:
             self.database.execute("PRAGMA journal_mode = WAL")
             self.database.executescript(_SCHEMA)
