@@ -37,7 +37,7 @@ def bind(objective: Objective, model: nn.Module) -> Bound:
 
 def gradients(model: nn.Module, bound: Bound) -> list[Tensor]:
     model.zero_grad()
-    bound.losses(INPUTS, TARGETS).mean().backward()
+    bound.loss(INPUTS, TARGETS).backward()
     return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
@@ -46,7 +46,7 @@ def wander(model: nn.Module, bound: Bound) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(5):
         optimizer.zero_grad()
-        bound.losses(INPUTS, TARGETS).mean().backward()
+        bound.loss(INPUTS, TARGETS).backward()
         optimizer.step()
 
 
@@ -126,7 +126,7 @@ def test_parameters_that_the_loss_does_not_use_or_that_are_frozen_stay_where_the
 
 def test_cross_entropy_is_the_mean_over_the_batch() -> None:
     model = network()
-    found = bind(CrossEntropy(), model).losses(INPUTS, TARGETS).mean()
+    found = bind(CrossEntropy(), model).loss(INPUTS, TARGETS)
     rows = zip(model(INPUTS).tolist(), TARGETS.tolist(), strict=True)
     by_hand = [math.log(sum(math.exp(value) for value in row)) - row[target] for row, target in rows]
     assert found.item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
@@ -138,7 +138,7 @@ def test_label_smoothing_spreads_a_share_over_all_classes_also_when_wrapped(wrap
     log_probabilities = model(INPUTS).log_softmax(1)
     plain = -log_probabilities[torch.arange(12), TARGETS].mean()
     spread = -log_probabilities.mean()
-    loss = bind(wrap(CrossEntropy(label_smoothing=0.2)), model).losses(INPUTS, TARGETS).mean()
+    loss = bind(wrap(CrossEntropy(label_smoothing=0.2)), model).loss(INPUTS, TARGETS)
     torch.testing.assert_close(loss, 0.8 * plain + 0.2 * spread)
     assert abs((plain - spread).item()) > 1e-3
 
@@ -151,7 +151,7 @@ def test_what_a_base_objective_adds_is_kept_under_proximal() -> None:
                     assert parameter.grad is not None
                     parameter.grad += 100
 
-            return Bound(CrossEntropy().bind(local).losses, add_gradient)
+            return Bound(CrossEntropy().bind(local).loss, add_gradient)
 
     model = network()
     start = [parameter.detach().clone() for parameter in model.parameters()]

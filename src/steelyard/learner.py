@@ -48,7 +48,7 @@ class Learner:
             losses = [
                 float(loss)
                 for loss in descend(
-                    lambda inputs, targets: bound.losses(inputs, targets).mean(),
+                    bound.loss,
                     (data.batch(positions) for positions in picks),
                     scratch.parameters,
                     self.training,

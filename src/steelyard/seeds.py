@@ -5,7 +5,7 @@ Nothing here depends on the order of the draws, so results are the same for any 
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -26,8 +26,12 @@ def seeded(seed: int, *key: str | int) -> Iterator[None]:
     """Code that draws from torch's global generator (initialisation, dropout) draws from `seed` inside."""
     # Not torch.manual_seed: without a GPU it keeps a stack trace of every call, for the day one is started.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices):
+    state = torch.default_generator.get_state()
+    with torch.random.fork_rng(devices) if devices else nullcontext():
         torch.default_generator.manual_seed(derive(seed, *key))
         if devices:
             torch.cuda.manual_seed_all(derive(seed, *key))
-        yield
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(state)

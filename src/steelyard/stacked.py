@@ -5,7 +5,7 @@ than for one client alone, so results agree closely, not to the last bit.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,11 +16,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.data.examples import AnyExamples, share_a_table
 from steelyard.learner import Learner, descend, subtract
-from steelyard.objectives.base import Bound, Local
+from steelyard.objectives.base import Local
 from steelyard.scratch import scratch_in
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
 
 PADDING = -1  # the target of a row that fills up a short batch
+Losses = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Linear(nn.Linear):
@@ -71,15 +72,16 @@ class StackedModel(nn.Module):
 
 def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> str | None:
     """What keeps clients with this model from being trained together, if anything does."""
-    if not learner.objective.stacks:
-        return f"{type(learner.objective).__name__} is not written for it"
     if scratch_in(model).normalises_batches:
         return "batch normalisation would count the rows that fill up short batches"
     try:  # the rest shows in a trial: random layers, outputs that steer the program, changing buffers
         stacked = StackedModel(model, 2)
         inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
         local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0)
-        _mean_losses(learner.objective.bind(local), inputs, targets.view(2, 2))
+        bound = learner.objective.bind(local)
+        if bound.losses is None:
+            return f"{type(learner.objective).__name__} has no loss for each example"
+        _mean_losses(bound.losses, inputs, targets.view(2, 2))
     except Exception as error:
         return str(error).strip().splitlines()[0]
     return None
@@ -98,12 +100,13 @@ def train_together(
     _load(learner, model, broadcast.message, states)
     parameters = model.use(len(clients))
     bound = learner.objective.bind(Local(model, parameters, broadcast, 0))
+    assert bound.losses is not None
     picks = [
         list(learner.batches(broadcast.round, client, len(mine)))
         for client, mine in zip(clients, data, strict=True)
     ]
     steps = descend(
-        partial(_mean_losses, bound),
+        partial(_mean_losses, bound.losses),
         _batches(data, picks, parameters[0].device),
         parameters,
         learner.training,
@@ -140,11 +143,11 @@ def _load(learner: Learner, model: StackedModel, message: Message, states: Seque
         stack[1 : len(states)] = stack[0]
 
 
-def _mean_losses(bound: Bound, inputs: Tensor, targets: Tensor) -> Tensor:
+def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
     """Each client's mean loss over the real rows of its batch, [J]."""
     real = targets != PADDING
-    losses = bound.losses(inputs, targets.clamp(min=0).flatten()).view(targets.shape)
-    return (losses * real).sum(1) / real.sum(1).clamp(min=1)
+    each = losses(inputs, targets.clamp(min=0).flatten()).view(targets.shape)
+    return (each * real).sum(1) / real.sum(1).clamp(min=1)
 
 
 def _batches(

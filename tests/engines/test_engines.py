@@ -229,8 +229,8 @@ class Following(CrossEntropy):
 
     def bind(self, local: Local) -> Bound:
         strength = float(local.broadcast.offers["direction"].sum())
-        losses = super().bind(local).losses
-        return Bound(lambda inputs, targets: losses(inputs, targets) * (1 + strength))
+        loss = super().bind(local).loss
+        return Bound(lambda inputs, targets: loss(inputs, targets) * (1 + strength))
 
 
 class Counting(WholeModel):

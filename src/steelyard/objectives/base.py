@@ -28,11 +28,13 @@ def nothing() -> None:
 class Bound(NamedTuple):
     """An objective made ready for one client's round."""
 
-    losses: Callable[[Tensor, Tensor], Tensor]
-    """The differentiable loss of each example of a batch (inputs, targets), whose mean is minimised; or one
-    number for the batch."""
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """The differentiable mean loss of a batch (inputs, targets)."""
     add_gradient: Callable[[], None] = nothing
     """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
+    losses: Callable[[Tensor, Tensor], Tensor] | None = None
+    """The loss of each example, where it is made of the model's outputs alone and the closed-form gradient is
+    elementwise. Then one binding serves many clients at once, with their parameters on top of each other."""
 
 
 class Objective(ABC):
@@ -42,15 +44,6 @@ class Objective(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the vectors that something in the run must offer."""
         return frozenset()
-
-    @property
-    def stacks(self) -> bool:
-        """Whether one binding serves many clients at once, with their parameters on top of each other.
-
-        It does if there is a loss for each example, made of the model's outputs alone, if the closed-form
-        gradient is elementwise, and if `num_examples` is not asked for.
-        """
-        return False
 
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...

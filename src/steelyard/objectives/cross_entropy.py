@@ -1,6 +1,7 @@
 """The plain classification loss."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,13 +15,11 @@ class CrossEntropy(Objective):
 
     label_smoothing: float = 0.0
 
-    @property
-    def stacks(self) -> bool:
-        return True
-
     def bind(self, local: Local) -> Bound:
-        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+        def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
             outputs = local.model(inputs)
-            return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.label_smoothing)
+            return F.cross_entropy(
+                outputs, targets, reduction=reduction, label_smoothing=self.label_smoothing
+            )
 
-        return Bound(losses)
+        return Bound(loss, losses=partial(loss, reduction="none"))

@@ -19,10 +19,6 @@ class Proximal(Objective):
     def needs(self) -> frozenset[str]:
         return self.base.needs
 
-    @property
-    def stacks(self) -> bool:
-        return self.base.stacks
-
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)
         start = [parameter.detach().clone() for parameter in local.parameters]
@@ -34,4 +30,4 @@ class Proximal(Objective):
                 if now.grad is not None:
                     now.grad.add_(now - then, alpha=self.mu)
 
-        return Bound(base.losses, add_gradient)
+        return Bound(base.loss, add_gradient, base.losses)
