@@ -1,165 +1,178 @@
-"""Rounds per second: steelyard's engines beside a straightforward hand-written PyTorch loop.
+"""Simulation side by side: steelyard's engines, a hand-written PyTorch loop, Flower and pfl.
 
-    python benchmarks/simulation.py              # every setting, three passes in turn, median round
-    python benchmarks/simulation.py --only a e   # some of them
+    python benchmarks/simulation.py                     # every setting and contender, three passes in turn
+    python benchmarks/simulation.py --only a e --contenders loop pool flower --passes 1 --json raw.json
 
-The same data, model, clients and local steps for everyone, in one process, in turn, so that a noisy machine
-hits all alike. The loop is what one would write in an afternoon: torch.optim, floats in memory, both cores by
-threads. A round is training and evaluation on the whole test set, except in (e), where clients do nothing.
-Prints Markdown; benchmarks/README.md holds the last full result.
+Everyone gets the same data, initial model, clients, batches and evaluation of the whole test set after each
+round, and runs as a process of its own (`contenders/`), in turn within each pass, so that a noisy machine
+hits all alike. The first round is not timed. Flower and pfl are installed on first use, each in a virtual
+environment of its own. Markdown on standard output, progress on standard error; benchmarks/README.md holds
+the last full result.
 """
 
 import argparse
-import copy
+import json
 import os
-import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-import torch.nn.functional as F
-from torch import nn
+from contenders.peers import QUIET, UnavailableError, python_of
+from contenders.plans import PLANS, peak, prepare
+from contenders.process import keep_house, run
+from contenders.report import ENGINES, Results, header, middle, milliseconds, report, table
+from contenders.setting import Setting
 
-from steelyard.data import Examples
-from steelyard.engines import Engine, Pool, Serial
-from steelyard.experiment import build
-from steelyard.federation import Federation
-from steelyard.spec import load_spec
+from steelyard import registry
+
+HERE = Path(__file__).parent
+PROGRAMS = {"loop": "loop", "flower": "flower_simulation", "pfl": "pfl_simulation"}
+CONTENDERS = ("loop", *ENGINES, "flower", "pfl")
+ENOUGH = 20.0  # seconds of rounds after which a contender need not go on
 
 
-class Setting(NamedTuple):
-    title: str
-    spec: dict[str, Any]
+class Job(NamedTuple):
+    """A contender in a setting."""
+
+    label: str
+    command: list[str]
     rounds: int
 
 
-SETTINGS = {
-    "a": Setting("FedBaC's: light-cnn, 10 of 20 clients × 400", {"preset": "fedavg-mnist-shards"}, 5),
-    "b": Setting(
-        "logistic, 100 clients × 60",
-        {
-            "data": {"dataset": "mnist", "clients": 1000, "partition": "iid"},
-            "clients_per_round": 100,
-            "model": "logistic",
-        },
-        10,
-    ),
-    "c": Setting(
-        "mlp, 1,000 of 10,000 clients × 6",
-        {
-            "data": {"dataset": "mnist", "clients": 10_000, "partition": "iid"},
-            "clients_per_round": 1000,
-            "model": "mlp",
-        },
-        3,
-    ),
-    "d": Setting(
-        "hybrid-cnn, Fashion-MNIST, 10 clients × 6,000",
-        {"data": {"dataset": "fashion-mnist", "partition": "iid"}, "model": "hybrid-cnn"},
-        1,
-    ),
-    "e": Setting(
-        "nothing to do, 10 clients × 1 example",
-        {
-            "data": {"clients": 10, "partition": "iid"},
-            "model": "logistic",
-            "training": {"steps": 1, "batch_size": 1},
-        },
-        100,
-    ),
-}
+def engine_job(label: str, setting: Setting, **choice: Any) -> Job:
+    command = [sys.executable, "-m", "contenders.steelyard_engine", str(setting.folder), json.dumps(choice)]
+    return Job(label, command, len(setting.cohorts))
 
 
-def steelyard_rounds(federation: Federation, engine: Engine, rounds: int) -> list[float]:
-    """Seconds of each round, the first (which starts the workers) left out."""
-    seconds = []
-    with engine.open(federation.workload) as session:
-        state = federation.init()
-        for _ in range(rounds + 1):
+def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
+    """A contender in a setting; whoever cannot take part says why."""
+    if contender in ENGINES:
+        try:
+            registry.build("engines", {"name": contender})
+        except Exception as error:  # not there yet, or its extra is not installed
+            raise UnavailableError(str(error)) from error
+        return engine_job(contender, setting, name=contender)
+    python = sys.executable if contender == "loop" else python_of(contender, venvs)
+    command = [python, "-m", f"contenders.{PROGRAMS[contender]}", str(setting.folder)]
+    return Job(contender, command, len(setting.cohorts))
+
+
+def compare(jobs: Sequence[Job], passes: int, limit: float, weigh: bool = True) -> Results:
+    """Everyone in turn in each pass, then once more to see the memory; whoever fails is not asked again."""
+    env = {**QUIET, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")])}
+    results: Results = {job.label: [] for job in jobs}
+    for number in range(1, passes + 1 + weigh):
+        weighing = number > passes
+        for job in jobs:
+            before = results[job.label]
+            if before and before[-1].problem:
+                continue
             start = time.perf_counter()
-            _, state = federation.round(state, session)
-            seconds.append(time.perf_counter() - start)
-    return seconds[1:]
+            outcome = run(job.command, env, job.rounds, limit=limit, enough=ENOUGH, weigh=weighing)
+            if weighing:
+                before[0].megabytes = None if outcome.problem else outcome.megabytes
+            else:
+                before.append(outcome)
+            what = "memory" if weighing else f"pass {number}"
+            took = f"{time.perf_counter() - start:.1f} s, {outcome.others:.0%} of the machine busy otherwise"
+            note(f"  {job.label}, {what}: {outcome.problem or took}")
+    return results
 
 
-def handwritten_rounds(federation: Federation, rounds: int) -> list[float]:
-    """The same rounds by a plain loop."""
-    training, test = federation.algorithm.training, federation.test
-    tables = {each.id: as_floats(each.train) for each in federation.clients.values()}
-    inputs, targets = as_floats(test)
-    model = copy.deepcopy(federation.model)
-    seconds = []
-    for number in range(1, rounds + 1):
-        start = time.perf_counter()
-        states, counts = [], []
-        for client in federation.sample(number):
-            local = copy.deepcopy(model).train()
-            optimizer = torch.optim.SGD(local.parameters(), lr=training.lr, momentum=training.momentum)
-            x, y = tables[client]
-            for rows in torch.split(torch.randperm(len(x)), training.batch_size)[: training.steps]:
-                optimizer.zero_grad()
-                F.cross_entropy(local(x[rows]), y[rows]).backward()
-                optimizer.step()
-            states.append(local.state_dict())
-            counts.append(len(x))
-        merged = {
-            name: sum(
-                state[name] * (count / sum(counts)) for state, count in zip(states, counts, strict=True)
-            )
-            for name in states[0]
+def doubling(folder: Path, passes: int, limit: float) -> Results:
+    """The pool in (a) with 5, 10 and 20 of the 20 clients in a round."""
+    jobs = []
+    for count in (5, 10, 20):
+        spec = {**PLANS["a"].spec, "clients_per_round": count}
+        setting = prepare(PLANS["a"]._replace(spec=spec), folder / f"a{count}")
+        jobs.append(engine_job(str(count), setting, name="pool"))
+    results = compare(jobs, passes, limit, weigh=False)
+    cells = {count: milliseconds("", outcomes) for count, outcomes in results.items()}
+    for count, twice in (("5", "10"), ("10", "20")):
+        before, after = middle(results[count]), middle(results[twice])
+        if before and after:
+            cells[f"{count} → {twice}"] = f"{after / before:.2f} ×"
+    table("More clients a round: the pool in (a), milliseconds a round", {"clients a round": cells})
+    return results
+
+
+def workers(settings: Mapping[str, Setting], passes: int, limit: float) -> dict[str, Results]:
+    """The pool with one worker and with two."""
+    rows, found = {}, {}
+    for key, setting in settings.items():
+        jobs = [engine_job(str(count), setting, name="pool", workers=count) for count in (1, 2)]
+        found[key] = results = compare(jobs, passes, limit, weigh=False)
+        one, two = middle(results["1"]), middle(results["2"])
+        cells = {
+            f"{count} worker{'s' * (count == '2')}": milliseconds("", outcomes)
+            for count, outcomes in results.items()
         }
-        model.load_state_dict(merged)
-        if number % federation.evaluate_every == 0:
-            evaluate(model, inputs, targets)
-        seconds.append(time.perf_counter() - start)
-    return seconds
+        rows[f"({key})"] = {**cells, "faster by": f"{one / two:.2f} ×" if one and two else "–"}
+    table("Workers of the pool, milliseconds a round", rows)
+    return found
 
 
-@torch.no_grad()
-def evaluate(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> float:
-    model.eval()
-    logits = torch.cat([model(part) for part in torch.split(inputs, 1000)])
-    return float((logits.argmax(1) == targets).float().mean())
+def save(path: Path | None, **raw: Any) -> None:
+    """Keep the raw numbers so far."""
+    if path is not None:
+        path.write_text(json.dumps(raw, indent=1, default=asdict) + "\n", "utf-8")
 
 
-def as_floats(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    assert isinstance(data, Examples)
-    return data.batch(torch.arange(len(data)))
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def measure(setting: Setting, passes: int) -> dict[str, float]:
-    """Median seconds of a round for everyone, in turn."""
-    spec = load_spec({**setting.spec, "rounds": 10_000})
-    federation = build(spec)
-    if "nothing" in setting.title:
-        federation.evaluate_every = 10**6
-    peers: dict[str, Callable[[], list[float]]] = {
-        "hand-written loop": lambda: handwritten_rounds(federation, setting.rounds),
-        "serial": lambda: steelyard_rounds(federation, Serial(), setting.rounds),
-        "pool": lambda: steelyard_rounds(federation, Pool(), setting.rounds),
-    }
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    for _ in range(passes):
-        for name, run in peers.items():
-            times[name] += run()
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--only", nargs="+", choices=list(PLANS), default=list(PLANS))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--passes", type=int, default=3)
-    options = parser.parse_args()
-    print(f"torch {torch.__version__}, {os.cpu_count()} cores; milliseconds a round, median\n")
-    print("| setting | hand-written loop | serial | pool | pool against the loop |\n|---|---|---|---|---|")
-    for key in options.only:
-        found = measure(SETTINGS[key], options.passes)
-        cells = " | ".join(f"{1000 * value:.1f}" for value in found.values())
-        ratio = found["hand-written loop"] / found["pool"]
-        print(f"| ({key}) {SETTINGS[key].title} | {cells} | {ratio:.1f} × |", flush=True)
+    parser.add_argument("--limit", type=float, default=180, help="seconds for a contender in a setting")
+    parser.add_argument("--json", type=Path, help="a file for the raw numbers")
+    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="where Flower and pfl live")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    keep_house()
+    speed = peak()
+    found: dict[str, Results] = {}
+    settings: dict[str, Setting] = {}
+    skipped: dict[str, str] = {}
+    more: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for key in options.only:
+            note(f"({key}) {PLANS[key].title}")
+            settings[key] = prepare(PLANS[key], folder / key)
+            speed = max(speed, peak())  # the machine may have been busy before
+            jobs = []
+            for contender in [each for each in options.contenders if each not in skipped]:
+                try:
+                    jobs.append(job_for(contender, settings[key], options.venvs))
+                except UnavailableError as error:
+                    skipped[contender] = str(error)
+                    note(f"  {contender} is left out: {error}")
+            found[key] = compare(jobs, options.passes, options.limit)
+            save(options.json, header=header(found), peak=speed, settings=found)
+        print(header(found))
+        report(found, settings, speed)
+        for contender, reason in skipped.items():
+            print(f"\n* {contender} is left out: {reason}")
+        if "pool" in options.contenders and "a" in settings:
+            note("the pool in (a) with 5, 10 and 20 clients a round")
+            more["doubling"] = doubling(folder, options.passes, options.limit)
+        if "pool" in options.contenders and (few := {key: settings[key] for key in "ad" if key in settings}):
+            note("the pool with 1 and 2 workers")
+            more["workers"] = workers(few, options.passes, options.limit)
+    save(options.json, header=header(found), peak=speed, settings=found, **more)
 
 
 if __name__ == "__main__":

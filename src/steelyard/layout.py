@@ -76,17 +76,16 @@ def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, 
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """A model's parameters and buffers by name: where a vector is written to and read from."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    """A model's parameters and buffers by name, outside of autograd: to be written to and read from."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
-@torch.no_grad()
 def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The parameters and floating-point buffers as one new vector."""
     return torch.cat([tensors[entry.name].reshape(-1).to(layout.dtype) for entry in layout.entries])
 
 
-@torch.no_grad()
 def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:
     """Write a vector into a model, and put the buffers that do not travel back to where they began."""
     for entry in layout.entries:

@@ -81,7 +81,7 @@ def descend(
         for parameter in parameters:
             parameter.grad = None
         value = loss(inputs, targets)
-        (value if value.dim() == 0 else value.sum()).backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(value if value.dim() == 0 else value.sum())
         add_gradient()
         step()
         yield value.detach()

@@ -49,13 +49,13 @@ class Training:
 
 
 def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
-    velocities = [torch.zeros_like(parameter) for parameter in parameters]
+    plain = [parameter.detach() for parameter in parameters]
+    velocities = [torch.zeros_like(parameter) for parameter in plain]
 
-    @torch.no_grad()
     def step() -> None:
         used = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
         sgd(
-            [parameters[place] for place in used],
+            [plain[place] for place in used],
             [_dense_gradient(parameters[place]) for place in used],
             [velocities[place] for place in used],
             fused=True,
@@ -71,15 +71,15 @@ def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
 
 
 def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
-    firsts = [torch.zeros_like(parameter) for parameter in parameters]
-    seconds = [torch.zeros_like(parameter) for parameter in parameters]
-    counts = [torch.zeros((), device=parameter.device) for parameter in parameters]
+    plain = [parameter.detach() for parameter in parameters]
+    firsts = [torch.zeros_like(parameter) for parameter in plain]
+    seconds = [torch.zeros_like(parameter) for parameter in plain]
+    counts = [torch.zeros((), device=parameter.device) for parameter in plain]
 
-    @torch.no_grad()
     def step() -> None:
         used = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
         adam(
-            [parameters[place] for place in used],
+            [plain[place] for place in used],
             [_dense_gradient(parameters[place]) for place in used],
             [firsts[place] for place in used],
             [seconds[place] for place in used],
