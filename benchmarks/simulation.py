@@ -84,19 +84,22 @@ def compare(jobs: Sequence[Job], passes: int, limit: float, weigh: bool = True) 
 
 
 def doubling(folder: Path, passes: int, limit: float) -> Results:
-    """The pool in (a) with 5, 10 and 20 of the 20 clients in a round."""
+    """The pool in (a) with 4, 8 and 16 of the 20 clients in a round, without the evaluation."""
     jobs = []
-    for count in (5, 10, 20):
-        spec = {**PLANS["a"].spec, "clients_per_round": count}
+    for count in (4, 8, 16):
+        spec = {**PLANS["a"].spec, "clients_per_round": count, "evaluate_every": 10**6}
         setting = prepare(PLANS["a"]._replace(spec=spec), folder / f"a{count}")
         jobs.append(engine_job(str(count), setting, name="pool"))
     results = compare(jobs, passes, limit, weigh=False)
     cells = {count: milliseconds("", outcomes) for count, outcomes in results.items()}
-    for count, twice in (("5", "10"), ("10", "20")):
+    for count, twice in (("4", "8"), ("8", "16")):
         before, after = middle(results[count]), middle(results[twice])
         if before and after:
             cells[f"{count} → {twice}"] = f"{after / before:.2f} ×"
-    table("More clients a round: the pool in (a), milliseconds a round", {"clients a round": cells})
+    table(
+        "More clients a round: the pool in (a) without evaluation, milliseconds a round",
+        {"clients a round": cells},
+    )
     return results
 
 
@@ -167,7 +170,7 @@ def main() -> None:
         for contender, reason in skipped.items():
             print(f"\n* {contender} is left out: {reason}")
         if "pool" in options.contenders and "a" in settings:
-            note("the pool in (a) with 5, 10 and 20 clients a round")
+            note("the pool in (a) with 4, 8 and 16 clients a round")
             more["doubling"] = doubling(folder, options.passes, options.limit)
         if "pool" in options.contenders and (few := {key: settings[key] for key in "ad" if key in settings}):
             note("the pool with 1 and 2 workers")

@@ -241,11 +241,16 @@ def test_dropout_is_on_in_training_even_if_the_model_was_left_in_evaluation_mode
 # Settings
 
 
-@pytest.mark.parametrize("name", ["lr", "batch_size", "epochs", "steps"])
+@pytest.mark.parametrize("name", ["lr", "batch_size", "epochs"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_setting_that_trains_nothing_is_named(name: str, value: int) -> None:
     with pytest.raises(InputError, match=rf"training\.{name} must be greater than 0, not {value}"):
         Training(**{name: value})
+
+
+def test_steps_are_not_negative() -> None:
+    with pytest.raises(InputError, match=r"training\.steps must be at least 0, not -1"):
+        Training(steps=-1)
 
 
 def test_a_loss_that_is_not_finite_is_reported_as_it_is() -> None:
@@ -317,3 +322,10 @@ def test_a_sparse_gradient_is_followed() -> None:
     model = nn.Sequential(nn.Embedding(6, 3, sparse=True), nn.Flatten())
     data = (torch.arange(6).view(6, 1), torch.arange(6) % 3)
     assert sy.Federation({"a": data}, model, rounds=1).run().history[0]["used"] == 1
+
+
+def test_without_steps_a_client_replies_and_nothing_moves() -> None:
+    reply = train(linear(), recording(), steps=0).reply
+    assert not reply.message.mean.any()
+    assert reply.metrics == {"steps": 0.0}
+    assert reply.num_examples == 10

@@ -7,6 +7,7 @@ never averaged: they are put back to the values the model was built with.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class Layout:
     buffers: tuple[Entry, ...]
     constants: Mapping[str, Tensor]
 
-    @property
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         return self.parameters + self.buffers
 
@@ -45,7 +46,7 @@ class Layout:
     def size(self) -> int:
         return self.entries[-1].stop if self.entries else 0
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """float32 unless the model computes in float64."""
         wide = any(entry.dtype == torch.float64 for entry in self.entries)
@@ -83,7 +84,8 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The parameters and floating-point buffers as one new vector."""
-    return torch.cat([tensors[entry.name].reshape(-1).to(layout.dtype) for entry in layout.entries])
+    parts = torch.cat([tensors[entry.name].reshape(-1) for entry in layout.entries])
+    return parts.to(layout.dtype)
 
 
 def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:

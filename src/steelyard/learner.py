@@ -56,7 +56,8 @@ class Learner:
                 )
             ]
         update = subtract(self.sharing.read(scratch.tensors, self.layout), broadcast.message, row)
-        metrics = {"loss": sum(losses) / len(losses), "steps": float(len(losses))}
+        metrics = {"loss": sum(losses) / len(losses)} if losses else {}
+        metrics["steps"] = float(len(losses))
         kept = self.sharing.keep(scratch.tensors, self.layout)
         return Trained(Reply(client, update, len(data), metrics), kept)
 

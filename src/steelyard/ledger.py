@@ -14,8 +14,8 @@ Row = Mapping[str, Value]
 def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
     """Numbers of the round that need no evaluation."""
     metrics = {"used": float(len(done.clients)), "refused": float(len(done.refused))}
-    losses = [replies[client].metrics.get("loss", float("nan")) for client in done.clients]
-    if losses:
+    losses = [replies[client].metrics["loss"] for client in done.clients if "loss" in replies[client].metrics]
+    if losses and len(losses) == len(done.clients):
         metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)
     return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
 

@@ -21,7 +21,10 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Training:
-    """How a client trains in a round: for `epochs` passes over its data or, if given, for `steps` batches."""
+    """How a client trains in a round: for `epochs` passes over its data or, if given, for `steps` batches.
+
+    With no steps at all clients reply without training, which shows what everything else costs.
+    """
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float = 0.1
@@ -34,10 +37,11 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", str(self.optimizer), OPTIMIZERS)
-        for name in ("lr", "batch_size", "epochs", "steps"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"training.{name} must be greater than 0, not {value}.")
+        for name in ("lr", "batch_size", "epochs"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"training.{name} must be greater than 0, not {getattr(self, name)}.")
+        if self.steps is not None and not self.steps >= 0:
+            raise InputError(f"training.steps must be at least 0, not {self.steps}.")
         for name in ("batch_size", "epochs", "steps"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, int):

@@ -72,6 +72,8 @@ class StackedModel(nn.Module):
 
 def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> str | None:
     """What keeps clients with this model from being trained together, if anything does."""
+    if learner.training.steps == 0:
+        return "there is nothing to train"
     if scratch_in(model).normalises_batches:
         return "batch normalisation would count the rows that fill up short batches"
     try:  # the rest shows in a trial: random layers, outputs that steer the program, changing buffers

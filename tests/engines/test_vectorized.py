@@ -204,6 +204,7 @@ class Alone(CrossEntropy):
     ("settings", "reason"),
     [
         ({"objective": Alone()}, "Alone has no loss for each example"),
+        ({"training": Training(steps=0)}, "nothing to train"),
         ({"model": nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 3))}, "batch normalisation"),
         ({"model": nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 3))}, "random"),
         ({"model": Steering()}, "control flow"),

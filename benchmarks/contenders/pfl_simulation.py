@@ -1,0 +1,115 @@
+"""Apple's pfl: FederatedAveraging on the SimulatedBackend, one process.
+
+pfl never shuffles a client's rows; this is done whenever a client is sampled.
+"""
+
+import functools
+import time
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
+from pfl.callback.central_evaluation import CentralEvaluationCallback
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.pytorch import PyTorchTensorDataset
+from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Metrics, Weighted
+from pfl.model.pytorch import PyTorchModel
+from torch import Tensor, nn
+
+from contenders.setting import EVALUATION_BATCH, Setting, argument, read, say_round, say_versions
+
+ACCURACY = "Central val | accuracy"
+
+
+class Classifier(nn.Module):
+    """A model with the two methods that pfl asks for."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        self.net.train()
+        return F.cross_entropy(self.net(x), y)
+
+    @torch.no_grad()
+    def metrics(self, x: Tensor, y: Tensor) -> dict[str, Weighted]:
+        self.net.eval()
+        return {"accuracy": Weighted(int((self.net(x).argmax(1) == y).sum()), len(y))}
+
+
+class Clock(TrainingProcessCallback[PyTorchModel]):
+    """Comes last and tells the orchestrator of every round."""
+
+    def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
+        self.start = time.perf_counter()
+        return Metrics()
+
+    def after_central_iteration(
+        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
+        found = aggregate_metrics.to_simple_dict() if ACCURACY in aggregate_metrics else {}
+        say_round(central_iteration + 1, time.perf_counter() - self.start, found.get(ACCURACY))
+        self.start = time.perf_counter()
+        return False, Metrics()
+
+
+def population(setting: Setting) -> FederatedDataset:
+    """The clients as their rounds call for them. To pfl, a user is a client in a round."""
+    steps, size = setting.training["steps"], setting.training["batch_size"]
+    used = None if steps is None else max(1, steps * size)  # pfl would cut all rows into batches, needed or not
+    tables = {client: setting.client(client) for client in setting.invited}
+    sampled = ((number, client) for number, cohort in enumerate(setting.cohorts, 1) for client in cohort)
+
+    def dataset(user: tuple[int, int]) -> PyTorchTensorDataset:
+        number, client = user
+        x, y = tables[client]
+        shuffled = torch.randperm(len(x), generator=setting.order(number, client))[:used]
+        return PyTorchTensorDataset((x[shuffled], y[shuffled]), user_id=str(client))
+
+    return FederatedDataset(dataset, lambda: next(sampled))
+
+
+def main() -> None:
+    say_versions("pfl")
+    setting = read(argument())
+    training: dict[str, Any] = setting.training
+    net = Classifier(setting.model())
+    model = PyTorchModel(
+        net,
+        local_optimizer_create=functools.partial(torch.optim.SGD, momentum=training["momentum"]),
+        central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
+    )
+    clients = population(setting)
+    callbacks: list[TrainingProcessCallback[PyTorchModel]] = [Clock()]
+    if setting.evaluates:
+        batches = NNEvalHyperParams(local_batch_size=EVALUATION_BATCH)
+        callbacks.insert(0, CentralEvaluationCallback(PyTorchTensorDataset(setting.test()), batches))
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=len(setting.cohorts),
+            evaluation_frequency=10
+            ** 6,  # of the clients' models, by the clients: never, but in the first round
+            train_cohort_size=len(setting.cohorts[0]),
+            val_cohort_size=None,
+        ),
+        SimulatedBackend(clients, clients, postprocessors=[WeightByDatapoints()]),
+        model,
+        NNTrainHyperParams(
+            local_batch_size=training["batch_size"],
+            local_num_epochs=training["epochs"] if training["steps"] is None else None,
+            local_num_steps=training["steps"],
+            local_learning_rate=training["lr"],
+        ),
+        callbacks=callbacks,
+    )
+
+
+if __name__ == "__main__":
+    main()
