@@ -63,7 +63,7 @@ class Clock(TrainingProcessCallback[PyTorchModel]):
 def population(setting: Setting) -> FederatedDataset:
     """The clients as their rounds call for them. To pfl, a user is a client in a round."""
     steps, size = setting.training["steps"], setting.training["batch_size"]
-    used = None if steps is None else max(1, steps * size)  # pfl would cut all rows into batches, needed or not
+    used = None if steps is None else max(1, steps * size)  # pfl would cut all rows into batches
     tables = {client: setting.client(client) for client in setting.invited}
     sampled = ((number, client) for number, cohort in enumerate(setting.cohorts, 1) for client in cohort)
 

@@ -234,7 +234,7 @@ def test_groups_hold_everyone_once_with_like_steps_and_fit_the_cache(monkeypatch
     work = workload(list(range(1, 101)), batch_size=4)
     groups = VectorizedSession.groups(work, list(work.clients), 1)
     assert sorted(client for group in groups for client in group) == list(work.clients)
-    assert [len(group) for group in groups] == [25, 25, 25, 25]
+    assert [len(group) for group in groups] == [50, 50]
     sizes = [work.size(client) for group in groups for client in group]
     assert all(before >= after - 3 for before, after in itertools.pairwise(sizes))
     monkeypatch.setattr(vectorized, "STACK_BYTES", 4 * work.learner.layout.size * 10)

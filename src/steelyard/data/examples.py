@@ -52,10 +52,29 @@ class Examples:
     def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs, ready for a model, and the targets of any rows of the table."""
         inputs = self.inputs.index_select(0, rows)  # ten times as fast as inputs[rows] on bytes
-        if inputs.dtype == torch.uint8:
-            mean, scale = self._scaling
-            inputs = inputs.float().sub_(mean).mul_(scale)
-        return inputs, self.targets.index_select(0, rows)
+        return self._ready(inputs), self.targets.index_select(0, rows)
+
+    def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """A batch of neighbours, which are not copied where they are neighbours in the table too."""
+        if not self._in_order:
+            return self.batch(torch.arange(start, stop))
+        first = int(self.rows[0])
+        piece = slice(first + start, first + stop)
+        return self._ready(self.inputs[piece]), self.targets[piece]
+
+    def as_floats(self) -> "Examples":
+        """The same examples in a table of their own, ready for a model."""
+        return Examples(*self.span(0, len(self)), torch.arange(len(self)))
+
+    def _ready(self, inputs: Tensor) -> Tensor:
+        if inputs.dtype != torch.uint8:
+            return inputs
+        mean, scale = self._scaling
+        return inputs.float().sub_(mean).mul_(scale)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        return len(self) > 0 and torch.equal(self.rows, torch.arange(len(self)) + self.rows[0])
 
     @cached_property
     def _scaling(self) -> tuple[Tensor, Tensor]:
@@ -83,6 +102,9 @@ class DatasetExamples:
 
     def take(self, positions: Tensor) -> "DatasetExamples":
         return DatasetExamples(self.dataset, self.rows[positions])
+
+    def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self.batch(torch.arange(start, stop))
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         inputs, targets = default_collate([self.dataset[int(row)] for row in self.rows[positions]])

@@ -1,18 +1,22 @@
 """What an engine is: where the clients' work runs. Engines know no algorithm."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from steelyard.data.clients import Client, Population
-from steelyard.data.examples import AnyExamples
+from steelyard.data.examples import AnyExamples, Examples
 from steelyard.learner import Learner
 from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
+
+CONVERTED = 128 << 20  # bytes of test data that may be kept as floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +36,19 @@ class Workload:
 
     def test_data(self, client: ClientId | None) -> AnyExamples:
         """A client's own test data, or the common test set."""
-        data = self.test if client is None else self.clients[client].test
+        data = self.common_test if client is None else self.clients[client].test
         assert data is not None
         return data
+
+    @cached_property
+    def common_test(self) -> AnyExamples | None:
+        """The common test set, converted once if that is not much: it is read in every round."""
+        if (
+            isinstance(self.test, Examples)
+            and 4 * math.prod(self.test.input_shape) * len(self.test) < CONVERTED
+        ):
+            return self.test.as_floats()
+        return self.test
 
 
 class Rows:

@@ -154,6 +154,7 @@ class PoolSession:
             self.close()
             self.rows = max(self.rows, rows)
             self.board = Board(message, self.rows)
+            _ = self.workload.common_test  # converted before the workers are born, who inherit it
             self.workers = [self._worker() for _ in range(self.count)]
         self.board.write(message)
         return self.board

@@ -21,7 +21,7 @@ MOST = 64  # clients together; more gain nothing
 FEWEST = 16  # clients that are worth cutting a group for
 CROWD = 8  # clients at work in a step, on average, for it to pay
 LIGHT = 3_000_000  # parameters × examples of a step, above which arithmetic outweighs the calls
-SHARES = 4  # groups to cut a round into if there are clients enough, for several workers to take
+SHARES = 2  # groups, at least, if there are clients enough: for several workers to take
 
 
 @dataclass(frozen=True)

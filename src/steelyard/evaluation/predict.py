@@ -22,6 +22,6 @@ def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = sl
     parts = []
     for first in range(start, stop, BATCH):
         with seeded(seed, "predict", first):
-            inputs, _ = data.batch(torch.arange(first, min(first + BATCH, stop)))
+            inputs, _ = data.span(first, min(first + BATCH, stop))
             parts.append(F.log_softmax(model(inputs), dim=1))
     return torch.cat(parts)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.data.clients import Client
@@ -51,10 +52,10 @@ class Scorer:
 
     def _inside(self, correct: Tensor) -> dict[ClientId, float]:
         """Accuracies of the clients inside, all at once: there may be very many."""
-        owners = torch.arange(len(self.counts)).repeat_interleave(self.counts)
-        right = torch.zeros(len(self.counts), dtype=torch.float64)
-        right.index_add_(0, owners, correct[self.positions].double())
-        return dict(zip(self.inside, (right / self.counts).tolist(), strict=True))
+        so_far = F.pad(correct[self.positions].cumsum(0), (1, 0))
+        stops = self.counts.cumsum(0)
+        right = so_far[stops] - so_far[stops - self.counts]
+        return dict(zip(self.inside, (right.double() / self.counts).tolist(), strict=True))
 
 
 def _places(test: AnyExamples | None) -> Tensor:
