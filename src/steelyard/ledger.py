@@ -28,7 +28,7 @@ def client_rows(
     accuracies: Mapping[ClientId, float],
 ) -> tuple[Row, ...]:
     """One row for each invited client: what became of its reply, and why it counts as it does."""
-    place = {client: position for position, client in enumerate(done.clients)}
+    findings = _findings(done)
     rows = []
     for client in invited:
         row = _claims(replies.get(client)) | {"client": client, "status": "used", "weight": 0.0}
@@ -38,9 +38,9 @@ def client_rows(
             row["status"] = done.refused[client]
         elif done.skipped:
             row["status"] = "not used: the round fell below its quorum"
-        if client in place:
-            row |= _findings(done, place[client])
-        rows.append(row | {"accuracy": accuracies.get(client)})
+        row |= findings.get(client, {})
+        row["accuracy"] = accuracies.get(client)
+        rows.append(row)
     return tuple(rows)
 
 
@@ -57,7 +57,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
-def _findings(done: Aggregated, position: int) -> dict[str, Value]:
-    """What the server finds: weight, norm and the rule's evidence."""
-    evidence = {name: float(value[position]) for name, value in done.evidence.items() if value.dim() == 1}
-    return {"weight": float(done.weights[position]), "norm": float(done.norms[position]), **evidence}
+def _findings(done: Aggregated) -> dict[ClientId, dict[str, Value]]:
+    """What the server finds of each client it used: weight, norm and the rule's evidence."""
+    columns = {"weight": done.weights, "norm": done.norms}
+    columns |= {name: value for name, value in done.evidence.items() if value.dim() == 1}
+    numbers = zip(*(value.double().tolist() for value in columns.values()), strict=True)
+    return {
+        client: dict(zip(columns, found, strict=True))
+        for client, found in zip(done.clients, numbers, strict=True)
+    }

@@ -136,13 +136,15 @@ class Recorder:
 
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
         """Insert rows; a column that is not there yet is added, so rules may record what they like."""
-        for row in rows:
-            for name in [name for name in row if name not in self._columns[table]]:
+        for names, alike in itertools.groupby(rows, key=tuple):
+            for name in [name for name in names if name not in self._columns[table]]:
                 self.database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(name)}")
                 self._columns[table].add(name)
-            columns = ", ".join(_quoted(name) for name in row)
-            places = ", ".join("?" for _ in row)
-            self.database.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", tuple(row.values()))
+            columns = ", ".join(_quoted(name) for name in names)
+            places = ", ".join("?" for _ in names)
+            self.database.executemany(
+                f"INSERT INTO {table} ({columns}) VALUES ({places})", [tuple(row.values()) for row in alike]
+            )
 
 
 class Run:
