@@ -42,8 +42,9 @@ class Scorer:
         by_client: dict[ClientId, float] = {}
         if self.test is not None:
             predicted, labels = predict(None), self.test.labels
-            metrics |= {"accuracy": accuracy(predicted, labels), "nll": nll(predicted, labels)}
-            by_client |= self._inside(predicted.argmax(dim=1) == labels)
+            correct = predicted.argmax(dim=1) == labels
+            metrics |= {"accuracy": float(correct.double().mean()), "nll": nll(predicted, labels)}
+            by_client |= self._inside(correct)
         for client, data in self.apart.items():
             by_client[client] = accuracy(predict(client), data.labels)
         if by_client:
@@ -52,7 +53,7 @@ class Scorer:
 
     def _inside(self, correct: Tensor) -> dict[ClientId, float]:
         """Accuracies of the clients inside, all at once: there may be very many."""
-        so_far = F.pad(correct[self.positions].cumsum(0), (1, 0))
+        so_far = F.pad(correct.int().index_select(0, self.positions).cumsum(0), (1, 0))
         stops = self.counts.cumsum(0)
         right = so_far[stops] - so_far[stops - self.counts]
         return dict(zip(self.inside, (right.double() / self.counts).tolist(), strict=True))
