@@ -17,7 +17,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: setup           ## engines beside a hand-written loop (needs MNIST and Fashion-MNIST, which are fetched)
+bench: setup           ## engines beside a hand-written loop, Flower and pfl (fetches data and peers; about an hour)
 	@$(BIN)/python benchmarks/simulation.py
 
 setup: $(VENV)/.installed

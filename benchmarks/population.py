@@ -31,6 +31,7 @@ def measure(count: int) -> None:
         drawn = torch.randint(len(data.train), (20,), generator=generator(0, name))
         return sy.Client(name, data.train.take(drawn))
 
+    torch.manual_seed(0)
     start = time.perf_counter()
     people = sy.Population((f"person-{number:06d}" for number in range(count)), make)
     federation = sy.Federation(

@@ -115,10 +115,10 @@ class Federation:
         with (
             recorder or nullcontext(),
             self.engine.open(self.workload) as session,
-            TemporaryDirectory(prefix="steelyard-") as temporary,
+            nullcontext(recorder.path) if recorder else TemporaryDirectory(prefix="steelyard-") as folder,
         ):
             if self.spill and not isinstance(state.clients, Shelf):
-                shelf = Shelf((recorder.path if recorder else Path(temporary)) / "clients")
+                shelf = Shelf(Path(folder) / "clients")
                 state = replace(state, clients=shelf.put(state.round, state.clients))
             try:
                 while not self.is_over(state):

@@ -32,7 +32,7 @@ def scratch_in(model: nn.Module) -> Scratch:
 
 
 def scratch_like(model: nn.Module) -> Scratch:
-    """Work in a copy, changed where CPUs are faster for it: the same function to the last bits."""
+    """Work in a copy, changed where CPUs are faster for it; it computes the same, up to rounding."""
     copied = quicken_pooling(copy.deepcopy(model))
     if any(isinstance(module, nn.Conv2d) for module in copied.modules()):
         copied = copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
