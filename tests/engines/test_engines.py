@@ -140,9 +140,9 @@ def test_auto_stays_serial_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
 class Deadly(Dataset[tuple[Tensor, int]]):
     """Kills the process that reads it, as often as it has lives to take; a file counts across processes."""
 
-    def __init__(self, counter: Path, lives: int) -> None:
+    def __init__(self, counter: Path, lives: int, inputs: Tensor | None = None) -> None:
         self.counter, self.lives, self.parent = counter, lives, os.getpid()
-        self.inputs, _ = data(12, 3)
+        self.inputs = data(12, 3)[0] if inputs is None else inputs
 
     def __len__(self) -> int:
         return 12

@@ -2,13 +2,12 @@
 
 import itertools
 import multiprocessing
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_engines import Deadly
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -138,29 +137,11 @@ def test_the_number_of_workers_does_not_change_a_bit(monkeypatch: pytest.MonkeyP
     assert multiprocessing.active_children() == []
 
 
-class Killing(Dataset[tuple[Tensor, int]]):
-    """Kills the worker that reads it, a few times."""
-
-    def __init__(self, counter: Path, lives: int) -> None:
-        self.counter, self.lives, self.parent = counter, lives, os.getpid()
-        self.inputs, self.targets = table(12, 3)
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        taken = self.counter.stat().st_size if self.counter.exists() else 0
-        if os.getpid() != self.parent and taken < self.lives:
-            with self.counter.open("a") as file:
-                file.write("x")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.inputs[index], int(self.targets[index])
-
-
 def test_a_worker_killed_in_a_round_changes_no_bit(tmp_path: Path) -> None:
     results = []
     for lives in (0, 2):
-        parties = [*own_tables(), Client("killing", Killing(tmp_path / f"deaths-{lives}", lives))]
+        killing = Deadly(tmp_path / f"deaths-{lives}", lives, table(12, 3)[0])
+        parties = [*own_tables(), Client("killing", killing)]
         results.append(run(Vectorized(2), parties, rounds=2))
     assert (tmp_path / "deaths-2").stat().st_size == 2
     assert results[0].clients == results[1].clients
