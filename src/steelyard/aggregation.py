@@ -97,9 +97,11 @@ class Aggregator:
         clients = tuple(reply.client for reply in accepted)
         counts = torch.tensor([reply.num_examples for reply in accepted], dtype=torch.float64)
         stack = stack_up(accepted)
-        norms = Geometry(stack.mean[:, : self.num_parameters]).norms
-        stack = clip(stack, norms, self.server.clip)
         geometry = Geometry(stack.mean[:, : self.num_parameters])
+        norms = geometry.norms
+        if self.server.clip is not None:
+            stack = clip(stack, norms, self.server.clip)
+            geometry = Geometry(stack.mean[:, : self.num_parameters])
         weighed = weigh(self.weigher, geometry, RoundInfo(round, clients, counts), state.weighing)
         combined = self.combiner.combine(stack, weighed.weights)
         moved = step(state, combined, self.server, self.num_parameters)
@@ -169,10 +171,8 @@ def _pile(rows: Sequence[Tensor]) -> Tensor:
     return first.as_strided((len(rows), size), (size, 1))
 
 
-def clip(stack: Stack, norms: Tensor, limit: float | Literal["median"] | None) -> Stack:
+def clip(stack: Stack, norms: Tensor, limit: float | Literal["median"]) -> Stack:
     """Shorten the updates whose norm exceeds the limit; the direction stays."""
-    if limit is None:
-        return stack
     bound = float(norms.quantile(0.5)) if limit == "median" else float(limit)
     scale = (bound / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
     return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))

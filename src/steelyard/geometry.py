@@ -1,70 +1,186 @@
 """The geometry of a round: inner products of its updates.
 
-Every rule that asks how much a client counts needs only the Gram matrix G = X Xᵀ of the updates, J×J, and
-perhaps the inner products with one more vector. Both are accumulated in float64 over blocks of coordinates,
-so a rule iterates in J×J and the parameters are read once.
+Every rule that asks how much a client counts needs only the Gram matrix of the updates, J×J, and perhaps the
+inner products with one more vector. They are accumulated in float64 over blocks of coordinates, so a rule
+iterates in J×J, the parameters are read once, and they may be a matrix, a list of vectors or a file that is
+larger than memory.
+
+Inner products are taken from one of the updates, the *reference*, whose norm is the median norm. What the
+updates have in common then cancels before anything is multiplied, and an update of absurd size spoils only
+the products that it is part of.
 """
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+Rows = Tensor | Sequence[Tensor] | np.memmap
+"""J updates of K coordinates: a matrix, vectors of equal length, or a file."""
+
 BLOCK_BYTES = 4 << 20  # of float64, so that a block is still in the cache when it is read again
+PANEL = 128  # rows of the Gram matrix that are made together; only its lower triangle is
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Inner products of the differences d_j = x_j − r from a reference r."""
+
+    gram: Tensor
+    """⟨d_i, d_j⟩, [J, J] float64."""
+    along: Tensor
+    """⟨d_j, r⟩, [J]."""
+    square: Tensor
+    """⟨r, r⟩."""
 
 
 class Geometry:
     """The updates X [J, K] of a round, seen through their inner products."""
 
-    def __init__(self, updates: Tensor) -> None:
+    def __init__(self, updates: Rows) -> None:
         self.updates = updates
 
     def __len__(self) -> int:
         return len(self.updates)
 
-    @cached_property
-    def gram(self) -> Tensor:
-        """G = X Xᵀ, [J, J] float64."""
-        gram = torch.zeros(len(self), len(self), dtype=torch.float64)
-        for _, block in self._blocks():
-            gram.addmm_(block, block.T)
-        return gram
+    @property
+    def size(self) -> int:
+        """K, the number of coordinates."""
+        return int(self.updates[0].shape[0])
 
     @cached_property
     def norms(self) -> Tensor:
         """‖x_j‖, [J] float64."""
-        clients, size = self.updates.shape
-        norms = torch.zeros(clients, dtype=torch.float64)
-        rows = max(1, BLOCK_BYTES // (32 * max(size, 1)))
-        wide = torch.empty(min(rows, clients), size, dtype=torch.float64)
-        for start in range(0, clients, rows):
-            part = self.updates[start : start + rows]
-            torch.linalg.vector_norm(wide[: len(part)].copy_(part), dim=1, out=norms[start : start + rows])
+        norms = torch.zeros(len(self), dtype=torch.float64)
+        step = max(1, BLOCK_BYTES // (32 * max(self.size, 1)))
+        for start in range(0, len(self), step):
+            part = _matrix(self.updates[start : start + step])
+            torch.linalg.vector_norm(part.double(), dim=1, out=norms[start : start + step])
         return norms
+
+    @cached_property
+    def products(self) -> Products:
+        """What all the rest is made of; the one expensive pass."""
+        clients = len(self)
+        reference = int(self.norms.argsort(stable=True)[(clients - 1) // 2])
+        gram = torch.zeros(clients, clients, dtype=torch.float64)
+        along, square = torch.zeros(clients, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        for _, block in blocks(self.updates):
+            centre = block[reference].clone()
+            block -= centre
+            for start in range(0, clients, PANEL):
+                stop = start + PANEL
+                gram[start:stop, :stop].addmm_(block[start:stop], block[:stop].T)
+            along += block @ centre
+            square += centre @ centre
+        return Products(gram.tril() + gram.tril(-1).T, along, square)
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """G = X Xᵀ, [J, J] float64."""
+        part = self.products
+        return part.gram + part.along.unsqueeze(0) + part.along.unsqueeze(1) + part.square
+
+    @cached_property
+    def pairwise(self) -> Tensor:
+        """‖x_i − x_j‖², [J, J] float64."""
+        squares = self.products.gram.diagonal()
+        distances = squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * self.products.gram
+        return distances.clamp_(min=0.0).fill_diagonal_(0.0)
+
+    def distances(self, weights: Tensor) -> Tensor:
+        """‖x_j − Σ a_i x_i‖², [J] float64, for any weights a."""
+        part, short = self.products, 1 - weights.sum()
+        mixed = part.gram @ weights
+        near = part.gram.diagonal() - 2 * mixed + weights @ mixed
+        far = 2 * short * (part.along - weights @ part.along) + short.square() * part.square
+        return (near + far).clamp_(min=0.0)
+
+    def around(self, weights: Tensor) -> Tensor:
+        """⟨x_i − y, x_j − y⟩ for y = Σ a_i x_i and weights a that sum to 1, [J, J] float64."""
+        mixed = self.products.gram @ weights
+        return self.products.gram - mixed.unsqueeze(0) - mixed.unsqueeze(1) + weights @ mixed
 
     def inner(self, vector: Tensor) -> Tensor:
         """⟨x_j, v⟩ for one more vector v [K], [J] float64."""
-        if vector.shape != self.updates.shape[1:]:
-            raise ValueError(
-                f"a vector of {tuple(vector.shape)} beside updates of {tuple(self.updates.shape)}"
-            )
+        if vector.shape != (self.size,):
+            raise ValueError(f"a vector of {tuple(vector.shape)} beside updates of {(len(self), self.size)}")
         products = torch.zeros(len(self), dtype=torch.float64)
-        for columns, block in self._blocks():
+        for columns, block in blocks(self.updates):
             products += block @ vector[columns].double()
         return products
 
     def mix(self, weights: Tensor) -> Tensor:
         """Σ a_j x_j, [K], in the dtype of the updates."""
-        return weights.to(self.updates.dtype) @ self.updates
+        if isinstance(self.updates, Tensor):
+            return weights.to(self.updates.dtype) @ self.updates
+        mixed = torch.empty(self.size, dtype=_matrix(self.updates[:1]).dtype)
+        for columns, block in blocks(self.updates):
+            mixed[columns] = weights @ block
+        return mixed
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        width = block_width(len(self))
-        for start in range(0, self.updates.shape[1], width):
-            columns = slice(start, start + width)
-            yield columns, self.updates[:, columns].double()
+    def blended(self, mixing: Tensor) -> "Geometry":
+        """The geometry of M X for a matrix M [J, J] whose rows sum to 1; the updates are not read again."""
+        return _Blended(self, mixing)
+
+
+class _Blended(Geometry):
+    """Mixtures of the updates of another geometry."""
+
+    def __init__(self, base: Geometry, mixing: Tensor) -> None:
+        super().__init__(base.updates)
+        self.base, self.mixing = base, mixing
+
+    @cached_property
+    def norms(self) -> Tensor:
+        return self.gram.diagonal().clamp(min=0.0).sqrt()
+
+    @cached_property
+    def products(self) -> Products:
+        part = self.base.products
+        return Products(self.mixing @ part.gram @ self.mixing.T, self.mixing @ part.along, part.square)
+
+    def inner(self, vector: Tensor) -> Tensor:
+        return self.mixing @ self.base.inner(vector)
+
+    def mix(self, weights: Tensor) -> Tensor:
+        return self.base.mix(self.mixing.T @ weights)
+
+
+def blocks(updates: Rows) -> Iterator[tuple[slice, Tensor]]:
+    """The updates in float64, some coordinates after the other; each block may be written on."""
+    size = int(updates[0].shape[0])
+    width = block_width(len(updates))
+    wide = torch.empty(len(updates), min(width, size), dtype=torch.float64)
+    for start in range(0, size, width):
+        columns = slice(start, min(start + width, size))
+        block = wide[:, : columns.stop - start]
+        if isinstance(updates, Tensor | np.memmap):
+            block.copy_(_matrix(updates[:, columns]))
+        else:
+            for row, update in zip(block, updates, strict=True):
+                row.copy_(update[columns])
+        yield columns, block
 
 
 def block_width(rows: int) -> int:
     """The coordinates of a block."""
     return max(256, BLOCK_BYTES // (8 * max(rows, 1)))
+
+
+def _matrix(part: Rows | NDArray[Any]) -> Tensor:
+    """A part of the updates as a matrix in memory."""
+    if isinstance(part, Tensor):
+        return part
+    if not isinstance(part, np.memmap):
+        return torch.stack(list(cast(Sequence[Tensor], part)))
+    copied = torch.from_numpy(np.array(part))
+    if hasattr(mmap, "MADV_DONTNEED"):  # the pages just read are still in the file: memory need not keep them
+        cast(mmap.mmap, part._mmap).madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    return copied

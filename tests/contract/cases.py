@@ -4,13 +4,28 @@ A rule that is listed in its folder's `__all__` and has no row here fails `test_
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+import naive
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.combining import Combiner, Mean
-from steelyard.weighing import Samples, Uniform, Weigher
+from steelyard.combining import Combiner, Mean, Median, TrimmedMean
+from steelyard.weighing import (
+    CenteredClipping,
+    GeometricMedian,
+    IcovMle,
+    IcovVb,
+    IvarMle,
+    IvarVb,
+    Krum,
+    MultiKrum,
+    Nnm,
+    Samples,
+    Uniform,
+    Weigher,
+)
 
 Array = NDArray[np.float64]
 
@@ -45,10 +60,39 @@ def mean(means: Array, variances: Array, weights: Array) -> tuple[Array, None]:
 
 
 WEIGHERS: dict[str, list[WeigherCase]] = {
+    "centered-clipping": [
+        WeigherCase(CenteredClipping(), naive.centered_clipping),
+        WeigherCase(CenteredClipping(iterations=1), partial(naive.centered_clipping, iterations=1)),
+    ],
+    "geometric-median": [
+        WeigherCase(GeometricMedian(), naive.geometric_median),
+        WeigherCase(GeometricMedian(samples=1.0), partial(naive.geometric_median, power=1.0)),
+    ],
+    "icov-mle": [
+        WeigherCase(IcovMle(), naive.icov_mle),
+        WeigherCase(IcovMle(factors=3), partial(naive.icov_mle, factors=3)),
+    ],
+    "icov-vb": [
+        WeigherCase(IcovVb(), naive.icov_vb),
+        WeigherCase(IcovVb(factors=2), partial(naive.icov_vb, factors=2)),
+    ],
+    "ivar-mle": [WeigherCase(IvarMle(), naive.ivar_mle)],
+    "ivar-vb": [WeigherCase(IvarVb(), naive.ivar_vb)],
+    "krum": [WeigherCase(Krum(), naive.krum), WeigherCase(Krum(f=0), partial(naive.krum, f=0))],
+    "multi-krum": [
+        WeigherCase(MultiKrum(), naive.multi_krum),
+        WeigherCase(MultiKrum(f=2), partial(naive.multi_krum, f=2)),
+    ],
+    "nnm": [WeigherCase(Nnm(), naive.nnm), WeigherCase(Nnm(f=1), partial(naive.nnm, f=1))],
     "samples": [WeigherCase(Samples(), samples), WeigherCase(Samples(cap=2.0), capped_samples)],
     "uniform": [WeigherCase(Uniform(), uniform)],
 }
 
 COMBINERS: dict[str, list[CombinerCase]] = {
     "mean": [CombinerCase(Mean(), mean)],
+    "median": [CombinerCase(Median(), naive.median)],
+    "trimmed-mean": [
+        CombinerCase(TrimmedMean(), naive.trimmed_mean),
+        CombinerCase(TrimmedMean(trim=0.45), partial(naive.trimmed_mean, trim=0.45)),
+    ],
 }

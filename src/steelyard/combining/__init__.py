@@ -2,5 +2,7 @@
 
 from steelyard.combining.base import Combiner
 from steelyard.combining.mean import Mean
+from steelyard.combining.median import Median
+from steelyard.combining.trimmed_mean import TrimmedMean
 
-__all__ = ["Combiner", "Mean"]
+__all__ = ["Combiner", "Mean", "Median", "TrimmedMean"]

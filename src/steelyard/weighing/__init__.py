@@ -1,7 +1,27 @@
 """Who counts, and how much? One rule a file."""
 
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.centered_clipping import CenteredClipping
+from steelyard.weighing.geometric_median import GeometricMedian
+from steelyard.weighing.icov import IcovMle
+from steelyard.weighing.icov_vb import IcovVb
+from steelyard.weighing.ivar import IvarMle, IvarVb
+from steelyard.weighing.krum import Krum, MultiKrum
+from steelyard.weighing.nnm import Nnm
 from steelyard.weighing.samples import Samples
 from steelyard.weighing.uniform import Uniform
 
-__all__ = ["Samples", "Uniform", "Weigher"]
+__all__ = [
+    "CenteredClipping",
+    "GeometricMedian",
+    "IcovMle",
+    "IcovVb",
+    "IvarMle",
+    "IvarVb",
+    "Krum",
+    "MultiKrum",
+    "Nnm",
+    "Samples",
+    "Uniform",
+    "Weigher",
+]

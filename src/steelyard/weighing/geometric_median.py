@@ -1,0 +1,36 @@
+"""The geometric median (Pillutla et al., "Robust Aggregation for Federated Learning")."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+from steelyard.weighing.steps import normalised, sample_prior, settle, typical
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Weigher):
+    """The point with the least sum of distances to the updates, by the smoothed Weiszfeld algorithm.
+
+    a_j ∝ n_j^samples / max(ν, ‖x_j − y‖), where ν is `smoothing` times the typical distance from the mean.
+    """
+
+    samples: float = 0.0
+    cap: float = 3.0
+    smoothing: float = 1e-6
+    iterations: int = 100
+    tolerance: float = 1e-9
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        prior = sample_prior(round.num_examples, self.samples, self.cap)
+        nearest = self.smoothing * typical(geometry.distances(prior).sqrt())
+
+        def step(weights: Tensor) -> Tensor:
+            distance = geometry.distances(weights).sqrt()
+            return normalised(prior / distance.clamp(min=nearest)) if bool(nearest > 0) else prior
+
+        settled = settle(step, prior, self.iterations, self.tolerance)
+        distance = geometry.distances(settled.weights).sqrt()
+        return Weighed(settled.weights, state, {"distance": distance, **settled.evidence})

@@ -1,0 +1,69 @@
+"""Krum and Multi-Krum (Blanchard et al., 2017)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from steelyard.errors import InputError
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+from steelyard.weighing.steps import normalised
+
+EQUAL = 1 + 1e-9  # scores this close are a tie, and ties count alike
+
+
+def least(scores: Tensor, count: int) -> Tensor:
+    """1 for the `count` lowest scores and for whoever ties with them, 0 for the rest."""
+    bound = scores.sort().values[count - 1]
+    return (scores <= bound * EQUAL).double()
+
+
+def krum_scores(geometry: Geometry, f: int) -> Tensor:
+    """The sum of squared distances to the J − f − 2 nearest others."""
+    others = max(1, len(geometry) - f - 2)
+    nearest = geometry.pairwise.sort(dim=1).values[:, 1 : others + 1]
+    return nearest.sum(dim=1)
+
+
+def tolerated(f: int | None, clients: int) -> int:
+    """How many adversaries to expect: the most that the rule can bear, unless it is told."""
+    most = max(0, (clients - 3) // 2)
+    return most if f is None else min(f, most)
+
+
+def check_f(rule: str, f: int | None) -> None:
+    if f is not None and f < 0:
+        raise InputError(f"weighing rule {rule!r}: f is a number of adversaries, not {f}.")
+
+
+@dataclass(frozen=True)
+class Krum(Weigher):
+    """Only the update that is nearest to its nearest neighbours counts.
+
+    `f` is the number of adversaries to expect; the default is the most that Krum can bear, (J − 3) / 2.
+    """
+
+    f: int | None = None
+
+    def __post_init__(self) -> None:
+        check_f("krum", self.f)
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        scores = krum_scores(geometry, tolerated(self.f, len(geometry)))
+        return Weighed(normalised(least(scores, 1)), state, {"score": scores})
+
+
+@dataclass(frozen=True)
+class MultiKrum(Weigher):
+    """The J − f updates with the best Krum scores count alike. `f` is that of krum."""
+
+    f: int | None = None
+
+    def __post_init__(self) -> None:
+        check_f("multi-krum", self.f)
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        f = tolerated(self.f, len(geometry))
+        scores = krum_scores(geometry, f)
+        return Weighed(normalised(least(scores, len(geometry) - f)), state, {"score": scores})

@@ -1,0 +1,229 @@
+"""The rules of "Probabilistic Inference for Learning from Untrusted Sources" and the robust baselines, in the
+notation of their papers: float64, on the updates X themselves, coordinate by coordinate, no inner products.
+
+(updates [J, K], counts [J]) -> weights [J] of a first round.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+T = 1e-9  # the rules' tolerance
+
+
+def ivar_mle(x: Array, n: Array, floor: float = 1e-3, iterations: int = 20) -> Array:
+    """Algorithm 1."""
+    a = np.full(len(x), 1 / len(x))
+    for _ in range(iterations):
+        y = a @ x
+        sigma2 = np.array([np.mean((x_j - y) ** 2) for x_j in x])
+        a_before, a = a, _inverse(sigma2, floor)
+        if np.abs(a - a_before).max() <= T:
+            break
+    return a
+
+
+def _inverse(values: Array, floor: float) -> Array:
+    scale = np.median(values) if np.median(values) > 0 else values.mean()
+    if scale == 0:
+        return np.full(len(values), 1 / len(values))
+    scores = 1 / np.maximum(values / scale, floor)
+    return scores / scores.sum()
+
+
+def ivar_vb(x: Array, n: Array, iterations: int = 100) -> Array:
+    """Eqs. 10 to 13, normalised."""
+    a, _, _ = _ivar_vb(x, iterations)
+    return a / a.sum()
+
+
+def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
+    parties, _size = x.shape
+    tau2 = np.mean(x**2)
+    a = np.full(parties, 1 / parties)
+    if tau2 == 0:
+        return a, np.zeros(parties), 0.0
+    sigma2 = np.full(parties, tau2)
+    for _ in range(iterations):
+        lam = 1 / (1 / tau2 + sum(1 / sigma2))
+        a_before, a = a, lam / sigma2
+        y = a @ x
+        tau2 = lam + np.mean(y**2)
+        sigma2 = np.array([lam + np.mean((x_j - y) ** 2) for x_j in x])
+        if np.abs(a - a_before).max() <= T:
+            break
+    return a, sigma2, tau2
+
+
+def icov_mle(x: Array, n: Array, factors: int = 1, iterations: int = 50) -> Array:
+    """Eqs. 3 and 4 with Φ = σ_u² V Vᵀ + σ² I, whose maximum likelihood is probabilistic PCA."""
+    parties, size = x.shape
+    a = ivar_vb(x, n)
+    for _ in range(iterations):
+        delta = x - a @ x
+        values, vectors = np.linalg.eigh(delta @ delta.T / size)
+        if values[-1] <= 0:
+            return np.full(parties, 1 / parties)
+        values = np.maximum(values, 0) / values[-1]
+        d = min(factors, parties - 1)
+        sigma2 = max(values[: parties - d].mean(), 1e-9)
+        phi = sigma2 * np.eye(parties)
+        for value, v in zip(values[parties - d :], vectors.T[parties - d :], strict=True):
+            phi += max(value - sigma2, 0) * np.outer(v, v)
+        a_before, a = a, _gls(phi)
+        if np.abs(a - a_before).max() <= T:
+            break
+    return a
+
+
+def _gls(phi: Array) -> Array:
+    solved = np.linalg.solve(phi, np.ones(len(phi)))
+    return solved / solved.sum()
+
+
+def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Array:
+    """Eqs. 14 to 23 with a noise σ_j² for each party (Algorithm 2), then eq. 3."""
+    parties, size = x.shape
+    a, sigma2, _ = _ivar_vb(x)
+    delta = x - (a / a.sum()) @ x
+    if np.abs(delta).max() <= 1e-9 * np.abs(x).max():
+        return np.full(parties, 1 / parties)
+    distance = np.mean(delta**2, axis=1)
+    least = 1e-3 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
+    values, vectors = np.linalg.eigh(delta @ delta.T)
+    v = np.zeros((parties, factors))
+    for d in range(min(factors, parties)):
+        leading = vectors[:, -1 - d] * (-1 if vectors[:, -1 - d].sum() < 0 else 1)
+        v[:, d] = leading * np.sqrt(max(values[-1 - d], 0) / max(values[-1], 1e-300))
+    psi = [np.zeros((factors, factors)) for _ in range(parties)]
+    u = np.zeros((size, factors))
+    sigma_y2, sigma_u2, sigma_v2 = np.mean(x**2), np.mean(x**2), 1.0
+    eye, weights = np.eye(factors), np.full(parties, 1 / parties)
+    for _ in range(iterations):
+        lam = 1 / (1 / sigma_y2 + sum(1 / sigma2))
+        y = lam * sum((x[j] - u @ v[j]) / sigma2[j] for j in range(parties))
+        phi = np.linalg.inv(
+            eye / sigma_u2 + sum((psi[j] + np.outer(v[j], v[j])) / sigma2[j] for j in range(parties))
+        )
+        u = sum(np.outer(x[j] - y, v[j]) / sigma2[j] for j in range(parties)) @ phi
+        square = size * phi + u.T @ u
+        psi = [np.linalg.inv(eye / sigma_v2 + square / sigma2[j]) for j in range(parties)]
+        v = np.array([psi[j] @ (u.T @ (x[j] - y)) / sigma2[j] for j in range(parties)])
+        sigma_y2 = lam + np.mean(y**2)
+        sigma_u2 = np.trace(square) / (factors * size)
+        sigma_v2 = sum(np.trace(psi[j]) + v[j] @ v[j] for j in range(parties)) / (factors * parties)
+        sigma2 = np.array(
+            [
+                lam
+                + np.mean((x[j] - y) ** 2)
+                - 2 * np.mean((x[j] - y) * (u @ v[j]))
+                + np.trace(square @ (psi[j] + np.outer(v[j], v[j]))) / size
+                for j in range(parties)
+            ]
+        )
+        sigma2 = np.maximum(sigma2, least)
+        before, weights = weights, _gls((sigma_u2 * v @ v.T + np.diag(sigma2)) / sigma2.max())
+        if np.abs(weights - before).max() <= T:
+            break
+    return weights
+
+
+def geometric_median(x: Array, n: Array, power: float = 0.0, cap: float = 3.0) -> Array:
+    """Smoothed Weiszfeld."""
+    prior = np.minimum(n, cap * np.median(n)) ** power
+    prior = prior / prior.sum()
+    a = prior
+    distance = np.linalg.norm(x - prior @ x, axis=1)
+    nu = 1e-6 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
+    for _ in range(100):
+        distance = np.array([np.linalg.norm(x_j - a @ x) for x_j in x])
+        a_before, a = a, prior / np.maximum(distance, nu) if nu > 0 else prior
+        a = a / a.sum()
+        if np.abs(a - a_before).max() <= T:
+            break
+    return a
+
+
+def _squared(x: Array) -> Array:
+    return np.array([[((a - b) ** 2).sum() for b in x] for a in x])
+
+
+def krum_scores(x: Array, f: int | None) -> tuple[Array, int]:
+    parties = len(x)
+    most = max(0, (parties - 3) // 2)
+    f = most if f is None else min(f, most)
+    nearest = np.sort(_squared(x), axis=1)[:, 1 : max(1, parties - f - 2) + 1]
+    return nearest.sum(axis=1), f
+
+
+def krum(x: Array, n: Array, f: int | None = None) -> Array:
+    scores, _ = krum_scores(x, f)
+    chosen = scores <= scores.min() * (1 + 1e-9)
+    return chosen / chosen.sum()
+
+
+def multi_krum(x: Array, n: Array, f: int | None = None) -> Array:
+    scores, f = krum_scores(x, f)
+    chosen = scores <= np.sort(scores)[len(x) - f - 1] * (1 + 1e-9)
+    return chosen / chosen.sum()
+
+
+def centered_clipping(x: Array, n: Array, radius: float | None = None, iterations: int = 5) -> Array:
+    """The centre is followed as a vector; its weights come along."""
+    sums = np.sqrt(_squared(x)).sum(axis=1)
+    first = sums <= sums.min() * (1 + 1e-9)
+    a = first / first.sum()
+    v = a @ x
+    distance = np.linalg.norm(x - v, axis=1)
+    if radius is None:
+        radius = float(np.median(distance)) or float(distance.mean())
+    for _ in range(iterations):
+        distance = np.linalg.norm(x - v, axis=1)
+        factor = np.array([1.0 if d <= radius else radius / d for d in distance])
+        v = v + np.mean(factor[:, None] * (x - v), axis=0)
+        a = a + (factor - a * factor.sum()) / len(x)
+    return a
+
+
+def nnm(x: Array, n: Array, f: int | None = None) -> Array:
+    """Mix on the updates themselves, then the geometric median of the mixtures."""
+    most = (len(x) - 1) // 2
+    count = len(x) - (most if f is None else min(f, most))
+    squared = _squared(x)
+    mixing = np.zeros((len(x), len(x)))
+    for j, row in enumerate(squared):
+        near = row <= np.sort(row)[count - 1] * (1 + 1e-9)
+        mixing[j, near] = 1 / near.sum()
+    return mixing.T @ geometric_median(mixing @ x, n)
+
+
+def ordered(values: Array, weights: Array) -> tuple[Array, Array]:
+    order = np.argsort(values, kind="stable")
+    return values[order], weights[order] / weights.sum()
+
+
+def median(means: Array, variances: Array, weights: Array) -> tuple[Array, None]:
+    result = []
+    for column in means.T:
+        values, shares = ordered(column, weights)
+        before = 0.0
+        middle = []
+        for value, share in zip(values, shares, strict=True):
+            if before <= 0.5 + 1e-9 and before + share >= 0.5 - 1e-9:
+                middle.append(value)
+            before += share
+        result.append(np.mean(middle))
+    return np.array(result), None
+
+
+def trimmed_mean(means: Array, variances: Array, weights: Array, trim: float = 0.2) -> tuple[Array, None]:
+    result = []
+    for column in means.T:
+        values, shares = ordered(column, weights)
+        total = before = kept = 0.0
+        for value, share in zip(values, shares, strict=True):
+            inside = max(0.0, min(before + share, 1 - trim) - max(before, trim))
+            total, kept, before = total + inside * value, kept + inside, before + share
+        result.append(total / kept)
+    return np.array(result), None
