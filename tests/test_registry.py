@@ -62,6 +62,7 @@ def test_names_are_all_public_members_in_kebab_case_without_the_base(family: str
 def test_a_class_and_a_function_are_named_the_same_way() -> None:
     assert registry.names("objectives")["cross-entropy"] is CrossEntropy
     assert "light-cnn" in registry.names("models")
+    assert "a-little-is-enough" in registry.names("attacks")
     assert {"objective", "weigher"}.isdisjoint([*registry.names("objectives"), *registry.names("rules")])
 
 

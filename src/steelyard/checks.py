@@ -8,11 +8,22 @@ from torch import nn
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.errors import InputError
+from steelyard.objectives.base import Objective
 from steelyard.seeds import seeded
 
 
-def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | None) -> None:
-    """Refuse a model that cannot take the clients' inputs or has too few outputs for their classes."""
+def check_fit(
+    model: nn.Module,
+    clients: Sequence[Client],
+    test: AnyExamples | None,
+    objective: Objective | None = None,
+) -> int:
+    """Refuse a model that cannot take the clients' inputs or has too few outputs for their classes.
+
+    Targets are class numbers or, for a model with one output, numbers; an objective must want the same.
+
+    Returns the number of outputs: the classes that the model knows.
+    """
     outputs = _outputs(model, clients[0])
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
@@ -27,6 +38,9 @@ def check_fit(model: nn.Module, clients: Sequence[Client], test: AnyExamples | N
         if isinstance(data, Examples) and id(data.targets) not in seen:
             seen.add(id(data.targets))
             _check_targets(name, data.targets, outputs)
+            if objective is not None:
+                _check_objective(name, data.targets, objective)
+    return outputs
 
 
 def _outputs(model: nn.Module, client: Client) -> int:
@@ -58,10 +72,29 @@ def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:
 
 
 def _check_targets(name: str, targets: torch.Tensor, outputs: int) -> None:
+    if targets.is_floating_point() and targets.dim() == 1 and outputs == 1:
+        if not bool(targets.isfinite().all()):
+            raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
+        return
     if targets.dtype != torch.int64 or targets.dim() != 1:
         raise InputError(
-            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed."
+            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed, "
+            "or, for a model with one output, a number for each example."
         )
     low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= outputs:
         raise InputError(f"{name} has classes {low} to {high}, but the model has only {outputs} outputs.")
+
+
+def _check_objective(name: str, targets: torch.Tensor, objective: Objective) -> None:
+    numbers = targets.is_floating_point()
+    if objective.targets != "any" and numbers != (objective.targets == "numbers"):
+        found, wanted, advice = (
+            ("numbers", "class numbers", "squared-error")
+            if numbers
+            else ("class numbers", "numbers", "cross-entropy")
+        )
+        raise InputError(
+            f"{name} has {found} for targets, but {type(objective).__name__} needs {wanted}; "
+            f"take the objective {advice}."
+        )

@@ -1,18 +1,20 @@
 """From a spec to a result: the first door into steelyard."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 import steelyard
 from steelyard import registry
 from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
+from steelyard.attacks import Attack
 from steelyard.data import Dataset, Population, deal
 from steelyard.errors import InputError
 from steelyard.federation import Federation, Observer, Result
@@ -21,6 +23,7 @@ from steelyard.record import MODEL, SPEC, STATE, Recorder, Run, new_folder
 from steelyard.seeds import generator, seeded
 from steelyard.spec import Data, Spec, load_spec
 from steelyard.state import FederationState, load_state
+from steelyard.types import ClientId
 
 
 def run(
@@ -67,8 +70,10 @@ def build(spec: Spec) -> Federation:
     """Everything that a spec names, put together; what does not fit is refused here."""
     algorithm = build_algorithm(spec)
     dataset: Dataset = registry.build("datasets", spec.data.dataset)
+    extra = spec.adversaries.count if spec.adversaries.extra else 0
+    clients = deal_clients(spec.data, dataset, extra)
     return Federation(
-        deal_clients(spec.data, dataset),
+        clients,
         build_model(spec, dataset),
         algorithm,
         test=dataset.test,
@@ -79,6 +84,7 @@ def build(spec: Spec) -> Federation:
         seed=spec.seed,
         engine=registry.build("engines", spec.engine),
         spill=spec.spill,
+        adversaries=choose_adversaries(spec, clients.ids),
     )
 
 
@@ -102,16 +108,30 @@ def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
     return model
 
 
-def deal_clients(data: Data, dataset: Dataset) -> Population:
-    """The spec's clients, dealt from the data seed."""
+def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, Attack]:
+    """The clients that attack: the last ones if they are extra, or else a draw from the data seed."""
+    count = spec.adversaries.count
+    if not count:
+        return {}
+    attack: Attack = registry.build("attacks", spec.adversaries.attack)
+    if spec.adversaries.extra:
+        return dict.fromkeys(ids[-count:], attack)
+    drawn = torch.randperm(len(ids), generator=generator(spec.data.seed or 0, "adversaries"))
+    return dict.fromkeys((ids[place] for place in drawn[:count].sort().values), attack)
+
+
+def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
+    """The spec's clients, dealt from the data seed; `extra` ones after them hold what those hold."""
     seed = data.seed or 0
     context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
     rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
+    rows = [*rows, *(rows[number % len(rows)] for number in range(extra))]
     return deal(dataset, rows, seed, None if data.shift is None else partial(_shift, data, seed))
 
 
 def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
     assert data.shift is not None
+    client %= data.clients  # an extra one looks like the one whose rows it holds
     draw = generator(seed, client, "shift")
     shifted: Tensor = registry.build(
         "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from steelyard.adversaries import Adversaries, attacked, check_adversaries, poisoned
 from steelyard.aggregation import Aggregator
 from steelyard.algorithm import Algorithm
 from steelyard.checks import check_fit
@@ -23,7 +24,7 @@ from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
 from steelyard.layout import tensors_of
 from steelyard.learner import Learner
-from steelyard.ledger import Row, client_rows, round_metrics
+from steelyard.ledger import Row, client_rows, detection_metrics, marked, round_metrics
 from steelyard.record import Recorder
 from steelyard.seeds import generator
 from steelyard.shelf import Shelf, remember
@@ -70,6 +71,7 @@ class Federation:
         seed: int = 0,
         engine: Engine | None = None,
         spill: bool = False,
+        adversaries: Adversaries | None = None,
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
@@ -77,9 +79,10 @@ class Federation:
         is evaluated on its own test data. `patience` stops the run after that many evaluations in a row
         without a better test accuracy (without a common test set: mean client accuracy). With `spill`, what
         stays with the clients between rounds is kept in files, in the folder of the run if it is recorded.
+        `adversaries` are clients that attack, each with its `steelyard.attacks.Attack`.
         """
         self.algorithm = algorithm or Algorithm()
-        self.clients = as_clients(clients)
+        self.clients, self.adversaries = as_clients(clients), dict(adversaries or {})
         self.ids = tuple(self.clients)
         self.test = None if test is None else examples(test, name="test")
         self.model = copy.deepcopy(model)
@@ -88,8 +91,12 @@ class Federation:
         self.engine, self.spill = engine or Auto(), spill
         self._check()
         looked_at = self.ids[:1] if isinstance(self.clients, Population) else self.ids
-        check_fit(self.model, [self.clients[id] for id in looked_at], self.test)
+        outputs = check_fit(
+            self.model, [self.clients[id] for id in looked_at], self.test, self.algorithm.objective
+        )
         sharing = self.algorithm.sharing
+        check_adversaries(self.adversaries, self.clients, sharing.slots)
+        self.clients = poisoned(self.clients, self.adversaries, outputs, seed)
         self.layout = sharing.layout(self.model)
         self.learner = Learner(self.algorithm.objective, sharing, self.layout, self.algorithm.training, seed)
         self.aggregator = Aggregator(
@@ -167,28 +174,26 @@ class Federation:
                 first.client, number, first.stage, f"{first.reason} (and nobody else succeeded)"
             )
         replies = {outcome.reply.client: outcome.reply for outcome in trained}
+        replies = attacked(replies, self.adversaries, number, self.seed)
         with clock("aggregate"):
             done = self.aggregator.aggregate(state.server, list(replies.values()), invited, number)
         kept = remember(
             state.clients, number, {each.reply.client: each.state for each in trained if each.state}
         )
         state = replace(state, round=number, server=done.state, clients=kept)
-        metrics = round_metrics(done, replies)
-        accuracies: Mapping[ClientId, float] = EMPTY
+        metrics = round_metrics(done, replies) | detection_metrics(invited, done, self.adversaries)
+        own: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                scores, accuracies = self.scorer.score(
-                    lambda client: session.predict(done.state.message, client)
-                )
+                scores, own = self.scorer.score(lambda client: session.predict(done.state.message, client))
             metrics |= scores
             state = _judge(state, scores)
-        rows = client_rows(invited, done, replies, failures, accuracies)
+        measure = self.scorer.measure
+        rows = client_rows(invited, done, replies, failures, own, measure)
         if self.is_over(state):  # the last round shows everyone, also those who sat it out
             idle = sorted(set(self.tested) - set(invited))
-            rows += tuple(
-                {"client": each, "status": "idle", "accuracy": accuracies.get(each)} for each in idle
-            )
-        return Round(number, metrics, rows, clock.seconds), state
+            rows += tuple({"client": each, "status": "idle", measure: own.get(each)} for each in idle)
+        return Round(number, metrics, marked(rows, self.adversaries), clock.seconds), state
 
     def sample(self, number: int) -> tuple[ClientId, ...]:
         """The clients invited to a round, in the order of their ids."""

@@ -1,10 +1,11 @@
 """The rows of a round: what is written down about it and about each of its clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
 from steelyard.aggregation import Aggregated
+from steelyard.evaluation import detection
 from steelyard.types import ClientId, Failure, Reply
 
 Value = float | str | int | None
@@ -20,12 +21,33 @@ def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[s
     return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
 
 
+def detection_metrics(
+    invited: Sequence[ClientId], done: Aggregated, adversaries: Collection[ClientId]
+) -> dict[str, float]:
+    """Whether the weights of a round tell its adversaries; whoever was set aside weighs nothing."""
+    if done.skipped or not adversaries:
+        return {}
+    weights = dict(zip(done.clients, done.weights.tolist(), strict=True))
+    return detection(
+        torch.tensor([weights.get(client, 0.0) for client in invited], dtype=torch.float64),
+        torch.tensor([client in adversaries for client in invited]),
+    )
+
+
+def marked(rows: Sequence[Row], adversaries: Collection[ClientId]) -> tuple[Row, ...]:
+    """The rows of a run that has adversaries say who is one."""
+    if not adversaries:
+        return tuple(rows)
+    return tuple({**row, "adversary": int(str(row["client"]) in adversaries)} for row in rows)
+
+
 def client_rows(
     invited: Sequence[ClientId],
     done: Aggregated,
     replies: Mapping[ClientId, Reply],
     failures: Mapping[ClientId, Failure],
-    accuracies: Mapping[ClientId, float],
+    scores: Mapping[ClientId, float],
+    measure: str = "accuracy",
 ) -> tuple[Row, ...]:
     """One row for each invited client: what became of its reply, and why it counts as it does."""
     findings = _findings(done)
@@ -39,7 +61,7 @@ def client_rows(
         elif done.skipped:
             row["status"] = "not used: the round fell below its quorum"
         row |= findings.get(client, {})
-        row["accuracy"] = accuracies.get(client)
+        row[measure] = scores.get(client)
         rows.append(row)
     return tuple(rows)
 

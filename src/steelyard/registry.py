@@ -37,6 +37,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         "sharings": Family("sharing", "steelyard.sharing"),
         "rules": Family("weighing rule", "steelyard.weighing"),
         "combiners": Family("combining rule", "steelyard.combining"),
+        "attacks": Family("attack", "steelyard.attacks"),
         "engines": Family("engine", "steelyard.engines"),
         "datasets": Family("data set", "steelyard.data.sources"),
         "partitions": Family(
@@ -213,5 +214,5 @@ def _import(noun: str, name: str) -> Factory:
 
 
 def _kebab(name: str) -> str:
-    """GeometricMedian → geometric-median, light_cnn → light-cnn."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
+    """GeometricMedian → geometric-median, ALittleIsEnough → a-little-is-enough, light_cnn → light-cnn."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).replace("_", "-").lower()

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from steelyard import layers, registry
 from steelyard.aggregation import Server
@@ -62,6 +71,15 @@ class Data(Section):
     """Deals the data; follows the training seed unless it is set."""
 
 
+class Adversaries(Section):
+    """How many parties attack, and how."""
+
+    count: int = Field(0, ge=0)
+    attack: Annotated[Table, choice("adversaries.attack", "attacks")] = {"name": "sign-flip"}
+    extra: bool = False
+    """Whether they come besides the clients of the data, or are some of them, drawn from the data seed."""
+
+
 class Spec(Section):
     """A whole experiment."""
 
@@ -76,6 +94,7 @@ class Spec(Section):
     spill: bool = False
     """Keep what stays with clients between rounds in files of the run, not in memory."""
     data: Data = Data()
+    adversaries: Adversaries = Adversaries()
     model: Annotated[Table, choice("model", "models")] = {"name": "mlp"}
     objective: Annotated[Table, choice("objective", "objectives")] = {"name": "cross-entropy"}
     sharing: Annotated[Table, choice("sharing", "sharings")] = {"name": "whole-model"}
@@ -84,13 +103,29 @@ class Spec(Section):
     training: Annotated[Table, settings("training", Training)] = {}
     server: Annotated[Table, settings("server", Server)] = {}
 
+    @field_validator("adversaries")
+    @classmethod
+    def _no_more_than_clients(cls, value: Adversaries, info: ValidationInfo) -> Adversaries:
+        data = info.data.get("data")
+        if data is not None and not value.extra and value.count > data.clients:
+            raise InputError(
+                f"adversaries.count is {value.count}, but there are {data.clients} clients; take fewer, or "
+                "adversaries.extra = true for parties of their own."
+            )
+        return value
+
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(self.model_dump()))
 
     def fingerprint(self) -> str:
         """The same for two specs that describe the same computation."""
         content = self.model_dump(exclude={"name", "about", "engine", "spill"})  # how it runs, not what
+        if not self.adversaries.count:
+            del content["adversaries"]  # how nobody would attack
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+SECTIONS: Mapping[str, type[Section]] = {"data": Data, "adversaries": Adversaries}
 
 
 def load_spec(
@@ -114,7 +149,7 @@ def _explain(error: ValidationError) -> InputError:
     *parents, key = (str(part) for part in first["loc"])
     where = ".".join([*parents, key])
     if first["type"] == "extra_forbidden":
-        fields = (Data if parents == ["data"] else Spec).model_fields
+        fields = SECTIONS.get(".".join(parents), Spec).model_fields
         return unknown("key", where, [".".join([*parents, field]) for field in fields])
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return InputError(str(cause) if where in str(cause) else f"{where} {cause}")

@@ -200,6 +200,8 @@ def test_a_better_score_renews_the_patience() -> None:
     scores = iter([0.1, 0.1, 0.2, 0.2, 0.2, 0.9])
 
     class Scripted(Federation):
+        measure = "accuracy"
+
         def __init__(self, *args: Any, **settings: Any) -> None:
             super().__init__(*args, **settings)
             self.scorer = self  # type: ignore[assignment]

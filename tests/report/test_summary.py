@@ -119,3 +119,9 @@ def test_the_experiment_is_told_in_a_few_words(tmp_path: Path) -> None:
 def test_a_choice_is_said_with_its_settings() -> None:
     assert said({"name": "dirichlet", "alpha": 0.3, "min_size": 1}) == "dirichlet (alpha 0.3, min size 1)"
     assert said({"name": "iid"}) == "iid"
+
+
+def test_adversaries_are_told_apart_where_the_record_knows_them() -> None:
+    rows = client_table([{**used("a", 0.5), "adversary": 1}, {**idle("b"), "adversary": 0}])
+    assert [row["adversary"] for row in rows] == [True, False]
+    assert "adversary" not in client_table([used("a", 0.5)])[0]

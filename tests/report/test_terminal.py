@@ -78,6 +78,15 @@ def test_the_column_is_left_out_if_nobody_was_set_aside() -> None:
     assert "set aside" not in shown(client_report([client("a"), client("b")]))
 
 
+def test_adversaries_are_marked_where_there_are_any() -> None:
+    text = shown(client_report([client("a", adversary=True), client("b", adversary=False)]))
+    assert "adversary" in line_of(text, "a")
+    assert "adversary" not in line_of(text, "b")
+    assert "0.900" in line_of(text, "b")
+    for rows in ([client("a"), client("b")], [client("a", adversary=False)]):
+        assert "adversary" not in shown(client_report(rows))
+
+
 @pytest.mark.parametrize(("count", "lines", "rest"), [(40, 40, None), (41, 40, 1), (100, 40, 60)])
 def test_a_long_table_says_how_many_more_there_are(count: int, lines: int, rest: int | None) -> None:
     text = shown(client_report([client(f"client-{number:03}") for number in range(count)]))

@@ -1,8 +1,9 @@
 """What a model is worth: pure functions on predictions, and the scorer that applies them."""
 
 from steelyard.evaluation.accuracy import accuracy, nll
+from steelyard.evaluation.detection import detection
 from steelyard.evaluation.fairness import fairness, worst
 from steelyard.evaluation.predict import predict
 from steelyard.evaluation.scoring import Scorer
 
-__all__ = ["Scorer", "accuracy", "fairness", "nll", "predict", "worst"]
+__all__ = ["Scorer", "accuracy", "detection", "fairness", "nll", "predict", "worst"]

@@ -12,7 +12,7 @@ BATCH = 256  # small enough for a CNN's activations to stay in the cache
 
 @torch.inference_mode()
 def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = slice(None)) -> Tensor:
-    """Log-probabilities [N, C] of a classifier, in evaluation mode.
+    """Log-probabilities [N, C] in evaluation mode; where the targets are numbers, the outputs themselves.
 
     Some of the `rows`, from the start of a batch, get the same bits as in a prediction of them all; what a
     model or a data set draws at random depends on the seed and the batch.
@@ -22,6 +22,7 @@ def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = sl
     parts = []
     for first in range(start, stop, BATCH):
         with seeded(seed, "predict", first):
-            inputs, _ = data.span(first, min(first + BATCH, stop))
-            parts.append(F.log_softmax(model(inputs), dim=1))
+            inputs, targets = data.span(first, min(first + BATCH, stop))
+            outputs = model(inputs)
+            parts.append(outputs if targets.is_floating_point() else F.log_softmax(outputs, dim=1))
     return torch.cat(parts)

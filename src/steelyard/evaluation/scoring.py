@@ -1,6 +1,7 @@
 """Scores of one model on the common test set and on every client's own."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -8,12 +9,13 @@ from torch import Tensor
 
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
-from steelyard.evaluation.accuracy import accuracy, nll
+from steelyard.evaluation.accuracy import nll
 from steelyard.evaluation.fairness import fairness
+from steelyard.evaluation.regression import evenness, r2, squared_errors
 from steelyard.types import ClientId
 
 Predict = Callable[[ClientId | None], Tensor]
-"""Log-probabilities on a client's own test data, or on the common test set."""
+"""Predictions on a client's own test data, or on the common test set."""
 
 
 class Scorer:
@@ -36,27 +38,41 @@ class Scorer:
         self.positions = torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()])
         self.counts = torch.tensor([len(positions) for positions in inside.values()], dtype=torch.int64)
 
+    @cached_property
+    def measure(self) -> str:
+        """What the clients' own scores are: "accuracy", or "mse" where the targets are numbers."""
+        data = self.test if self.test is not None else next(iter(self.apart.values()), None)
+        return "mse" if data is not None and data.labels.is_floating_point() else "accuracy"
+
     def score(self, predict: Predict) -> tuple[dict[str, float], dict[ClientId, float]]:
-        """Numbers for the round, and the accuracy of each client that has test data."""
+        """Numbers for the round, and the accuracy, or `measure`, of each client that has test data."""
         metrics: dict[str, float] = {}
         by_client: dict[ClientId, float] = {}
         if self.test is not None:
             predicted, labels = predict(None), self.test.labels
-            correct = predicted.argmax(dim=1) == labels
-            metrics |= {"accuracy": float(correct.double().mean()), "nll": nll(predicted, labels)}
-            by_client |= self._inside(correct)
+            each = self._each(predicted, labels)
+            metrics[self.measure] = float(each.double().mean())
+            metrics |= {"r2": r2(each, labels)} if self.measure == "mse" else {"nll": nll(predicted, labels)}
+            by_client |= self._inside(each)
         for client, data in self.apart.items():
-            by_client[client] = accuracy(predict(client), data.labels)
+            by_client[client] = float(self._each(predict(client), data.labels).double().mean())
         if by_client:
-            metrics |= fairness(torch.tensor(list(by_client.values()), dtype=torch.float64))
+            values = torch.tensor(list(by_client.values()), dtype=torch.float64)
+            metrics |= evenness(values) if self.measure == "mse" else fairness(values)
         return metrics, by_client
 
-    def _inside(self, correct: Tensor) -> dict[ClientId, float]:
-        """Accuracies of the clients inside, all at once: there may be very many."""
-        so_far = F.pad(correct.int().index_select(0, self.positions).cumsum(0), (1, 0))
+    def _each(self, predicted: Tensor, labels: Tensor) -> Tensor:
+        """The squared error of each example, or whether it is right (1) or not (0)."""
+        if self.measure == "mse":
+            return squared_errors(predicted, labels)
+        return (predicted.argmax(dim=1) == labels).int()
+
+    def _inside(self, each: Tensor) -> dict[ClientId, float]:
+        """The means of the clients inside, all at once: there may be very many."""
+        so_far = F.pad(each.index_select(0, self.positions).cumsum(0), (1, 0))
         stops = self.counts.cumsum(0)
-        right = so_far[stops] - so_far[stops - self.counts]
-        return dict(zip(self.inside, (right.double() / self.counts).tolist(), strict=True))
+        sums = so_far[stops] - so_far[stops - self.counts]
+        return dict(zip(self.inside, (sums.double() / self.counts).tolist(), strict=True))
 
 
 def _places(test: AnyExamples | None) -> Tensor:

@@ -37,7 +37,11 @@ def _about(spec: Mapping[str, Any]) -> str:
         return ""
     parts = [data["dataset"]["name"], f"{data['clients']} clients", said(data["partition"])]
     parts += [said(data["shift"])] if "shift" in data else []
-    return " · ".join([*parts, spec["model"]["name"]])
+    parts.append(spec["model"]["name"])
+    adversaries = spec.get("adversaries", {})
+    if adversaries.get("count"):
+        parts.append(f"{adversaries['count']} adversaries: {adversaries['attack']['name']}")
+    return " · ".join(parts)
 
 
 def said(choice: Mapping[str, Any]) -> str:
@@ -59,6 +63,7 @@ def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     set_aside = [row["status"] for row in invited if row["status"] != "used"]
     counts = [row["num_examples"] for row in invited if row.get("num_examples") is not None]
     accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
+    known = [{"adversary": bool(row["adversary"])} for row in rows if row.get("adversary") is not None]
     return {
         "client": client,
         "num_examples": counts[-1] if counts else None,
@@ -67,4 +72,5 @@ def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "accuracy": accuracies[-1] if accuracies else None,
         "set_aside": len(set_aside),
         "reason": set_aside[-1] if set_aside else None,
+        **(known[-1] if known else {}),  # a run without adversaries says nothing of them
     }

@@ -61,7 +61,10 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
 def client_report(clients: Sequence[dict[str, Any]]) -> Table:
     """Who counted, how much, and how well each is served."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    hostile = any(row.get("adversary") for row in clients)
     table.add_column("client", no_wrap=True)
+    if hostile:
+        table.add_column("", style="red", no_wrap=True)
     table.add_column("samples", justify="right")
     table.add_column("weight", no_wrap=True)
     table.add_column("accuracy", justify="right")
@@ -71,9 +74,9 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
         aside = f"{row['set_aside']} of {row['rounds']} rounds: {row['reason']}" if row["set_aside"] else ""
-        table.add_row(
-            Text(row["client"]), _number(row["num_examples"]), share, _score(row["accuracy"]), Text(aside)
-        )
+        kind = ["adversary" if row.get("adversary") else ""] if hostile else []
+        numbers = (_number(row["num_examples"]), share, _score(row["accuracy"]))
+        table.add_row(Text(row["client"]), *kind, *numbers, Text(aside))
     if len(clients) > MOST_CLIENTS:
         table.add_row(f"… and {len(clients) - MOST_CLIENTS} more", style="dim")
     if not any(row["set_aside"] for row in clients):

@@ -1,0 +1,76 @@
+"""Updates that adversaries make of what the honest parties send."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steelyard.attacks.base import Scene, VectorAttack
+
+
+@dataclass(frozen=True)
+class ALittleIsEnough(VectorAttack):
+    """Send the honest mean, shifted by z standard deviations: near enough to pass (Baruch et al., 2019).
+
+    Without `z` it is the paper's z_max for the numbers of the round (their Algorithm 3, step 2).
+    """
+
+    z: float | None = None
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        honest = scene.known(own)
+        z = largest_z(len(honest), scene.adversaries) if self.z is None else self.z
+        return honest.mean(dim=0) - z * honest.std(dim=0, unbiased=False)
+
+
+def largest_z(honest: int, adversaries: int) -> float:
+    """How far from the mean a majority still stands with the adversaries: Φ⁻¹((n − m − s) / (n − m)).
+
+    Of n parties, m adversaries need s = ⌊n/2 + 1⌋ − m honest ones farther out than themselves. Where the
+    share is not between 1 % and 99 %, as when adversaries are the majority, the nearer of the two is taken.
+    """
+    needed = (honest + adversaries) // 2 + 1 - adversaries
+    return NormalDist().inv_cdf(min(max((honest - needed) / honest, 0.01), 0.99))
+
+
+@dataclass(frozen=True)
+class InnerProduct(VectorAttack):
+    """Send −ε times the honest mean, so that the merged update points away from it (Xie et al., 2020)."""
+
+    epsilon: float = 0.5
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        return -self.epsilon * scene.known(own).mean(dim=0)
+
+
+@dataclass(frozen=True)
+class Copies(VectorAttack):
+    """Send nearly the same random direction from everyone, to look like a consensus.
+
+    It is `strength` times as long as the median honest update, and has a `trace` of the sender's own update,
+    so that no two are equal (Fung et al., 2020, on sybils).
+    """
+
+    strength: float = 1.0
+    trace: float = 1e-3
+
+    @property
+    def colludes(self) -> bool:
+        return True
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        length: Tensor = self.strength * torch.linalg.vector_norm(scene.known(own), dim=1).quantile(0.5)
+        direction = torch.randn(own.shape, generator=generator, dtype=own.dtype)
+        return length * F.normalize(direction, dim=0) + self.trace * own
+
+
+@dataclass(frozen=True)
+class Oversized(VectorAttack):
+    """Send the honest mean, far too long: no angle gives it away, and the model overshoots."""
+
+    scale: float = 10.0
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        return self.scale * scene.known(own).mean(dim=0)

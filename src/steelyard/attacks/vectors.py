@@ -1,0 +1,38 @@
+"""Updates that an adversary makes up alone."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from steelyard.attacks.base import Scene, VectorAttack
+
+
+@dataclass(frozen=True)
+class Gaussian(VectorAttack):
+    """Send noise, N(0, scale²) in every coordinate (Blanchard et al., 2017)."""
+
+    scale: float = 1.0
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        return self.scale * torch.randn(own.shape, generator=generator, dtype=own.dtype)
+
+
+@dataclass(frozen=True)
+class SignFlip(VectorAttack):
+    """Send the opposite of the honest update, −scale · u (Li et al., 2019)."""
+
+    scale: float = 1.0
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        return -self.scale * own
+
+
+@dataclass(frozen=True)
+class Scaled(VectorAttack):
+    """Send the honest update many times over, to outvote everybody else (Bagdasaryan et al., 2020)."""
+
+    scale: float = 10.0
+
+    def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
+        return self.scale * own
