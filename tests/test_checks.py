@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import steelyard as sy
+from steelyard.checks import check_fit
 from steelyard.data.clients import Client
 from steelyard.errors import InputError
 from steelyard.federation import Federation
+from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
 
 
 def data(count: int = 6, width: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -163,6 +165,46 @@ def test_the_check_trains_nothing_and_needs_only_two_examples() -> None:
     assert sizes == [2]
     assert federation.model.training
     assert torch.equal(federation.model.state_dict()["linear.weight"], model.linear.weight)
+
+
+NUMBERS = (torch.ones(6, 4), torch.rand(6, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "message"),
+    [
+        (nn.Linear(4, 2), NUMBERS[1], "targets of torch.float32.* a model with one output"),
+        (nn.Linear(4, 1), NUMBERS[1].unsqueeze(1), r"shape \(6, 1\)"),
+        (nn.Linear(4, 1), NUMBERS[1] * math.inf, "infinite or not a number"),
+        (nn.Linear(4, 1), NUMBERS[1] * math.nan, "infinite or not a number"),
+    ],
+)
+def test_numbers_for_targets_that_do_not_fit_are_refused(
+    model: nn.Module, targets: Tensor, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"client 'oslo' has .*{message}"):
+        check_fit(model, [Client("oslo", (NUMBERS[0], targets))], None)
+
+
+@pytest.mark.parametrize(
+    ("clients", "outputs", "objective", "message"),
+    [
+        (NUMBERS, 1, CrossEntropy(), "has numbers .* CrossEntropy needs class numbers; .*squared-error"),
+        (NUMBERS, 1, Proximal(), "has numbers .* Proximal needs class numbers; .*squared-error"),
+        (data(), 3, SquaredError(), "has class numbers .* SquaredError needs numbers; .*cross-entropy"),
+    ],
+)
+def test_an_objective_that_wants_other_targets_is_refused(
+    clients: Any, outputs: int, objective: Objective, message: str
+) -> None:
+    with pytest.raises(InputError, match=f"client 'oslo' {message}"):
+        check_fit(nn.Linear(4, outputs), [Client("oslo", clients)], None, objective)
+
+
+@pytest.mark.parametrize("objective", [None, SquaredError(), Proximal(base=SquaredError())])
+def test_numbers_fit_a_model_with_one_output(objective: Objective | None) -> None:
+    oslo = Client("oslo", NUMBERS, NUMBERS)
+    assert check_fit(nn.Linear(4, 1), [oslo], oslo.train, objective) == 1
 
 
 def test_an_empty_test_set() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steelyard.data.examples import examples
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.learner import Learner
-from steelyard.objectives import CrossEntropy, Objective, Proximal
+from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
 from steelyard.objectives.base import Bound, Local
 from steelyard.optimizers import Training
 from steelyard.scratch import scratch_in
@@ -130,6 +130,27 @@ def test_cross_entropy_is_the_mean_over_the_batch() -> None:
     rows = zip(model(INPUTS).tolist(), TARGETS.tolist(), strict=True)
     by_hand = [math.log(sum(math.exp(value) for value in row)) - row[target] for row, target in rows]
     assert found.item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
+
+
+def test_squared_error_is_the_mean_over_the_batch_of_what_each_example_has() -> None:
+    model, targets = nn.Linear(4, 1).double(), INPUTS.sum(1).float()
+    bound = bind(SquaredError(), model)
+    assert bound.losses is not None
+    outputs = [row[0] for row in model(INPUTS).tolist()]
+    by_hand = [(output - target) ** 2 for output, target in zip(outputs, targets.tolist(), strict=True)]
+    assert bound.losses(INPUTS, targets).tolist() == pytest.approx(by_hand, rel=1e-12)
+    assert bound.loss(INPUTS, targets).item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
+
+
+def test_squared_error_does_not_spread_a_target_over_many_outputs() -> None:
+    model = nn.Linear(4, len(INPUTS)).double()  # as many outputs as targets would fit by accident
+    with pytest.raises(RuntimeError, match="shape"):
+        bind(SquaredError(), model).loss(INPUTS, INPUTS.sum(1))
+
+
+def test_a_wrapped_objective_wants_the_targets_of_what_it_wraps() -> None:
+    assert [CrossEntropy().targets, Proximal().targets] == ["classes", "classes"]
+    assert [SquaredError().targets, Proximal(base=SquaredError()).targets] == ["numbers", "numbers"]
 
 
 @pytest.mark.parametrize("wrap", [lambda base: base, lambda base: Proximal(mu=0.5, base=base)])

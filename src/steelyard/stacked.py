@@ -5,6 +5,7 @@ than for one client alone, so results agree closely, not to the last bit.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +22,8 @@ from steelyard.scratch import scratch_in
 from steelyard.seeds import seeded
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
 
-PADDING = -1  # the target of a row that fills up a short batch
+PADDING = -1  # the target of a row that fills up a short batch; of numbers, that is NO_NUMBER
+NO_NUMBER = -math.inf
 Losses = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -87,7 +89,7 @@ def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> st
             return f"{type(learner.objective).__name__} has no loss for each example"
         _mean_losses(bound.losses, inputs, targets.view(2, 2))
     except Exception as error:
-        return str(error).strip().splitlines()[0]
+        return str(error).strip().splitlines()[0].rstrip(".")
     return None
 
 
@@ -149,8 +151,8 @@ def _load(learner: Learner, model: StackedModel, message: Message, states: Seque
 
 def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
     """Each client's mean loss over the real rows of its batch, [J]."""
-    real = targets != PADDING
-    each = losses(inputs, targets.clamp(min=0).flatten()).view(targets.shape)
+    real = targets != _padding(targets)
+    each = losses(inputs, targets.where(real, 0).flatten()).view(targets.shape)
     return (each * real).sum(1) / real.sum(1).clamp(min=1)
 
 
@@ -171,11 +173,17 @@ def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, T
     rows = [each.rows.index_select(0, chosen) for each, chosen in zip(data, positions, strict=True)]
     padded = pad_sequence(rows, batch_first=True, padding_value=PADDING)
     inputs, targets = data[0].read(padded.clamp(min=0).flatten())
-    return inputs, targets.view(padded.shape).where(padded != PADDING, PADDING)
+    return inputs, targets.view(padded.shape).where(padded != PADDING, _padding(targets))
 
 
 def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """From each client's own data."""
     parts = [each.batch(chosen) for each, chosen in zip(data, positions, strict=True)]
     inputs, targets = map(list, zip(*parts, strict=True))
-    return pad_sequence(inputs, batch_first=True).flatten(0, 1), pad_sequence(targets, True, PADDING)
+    filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
+    return pad_sequence(inputs, batch_first=True).flatten(0, 1), filled
+
+
+def _padding(targets: Tensor) -> float:
+    """The target that no real row has."""
+    return NO_NUMBER if targets.is_floating_point() else PADDING

@@ -32,6 +32,7 @@ BAD = {
     "a folder that is no run": (("show", "."), "is not a recorded run"),
     "an unknown data set": (("data", "get", "mnits"), "did you mean 'mnist'?"),
     "a wrong split": (("data", "show", "data.partition=shads"), "did you mean 'shards'?"),
+    "a split of numbers": (("data", "show", "data.dataset=synthetic-linear"), "no classes to draw"),
 }
 
 

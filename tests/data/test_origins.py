@@ -4,14 +4,14 @@ import stat
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from steelyard.data.origins import Archive, Debian, Download, Npm, Origin, unpack
+from steelyard.data.origins import Address, Archive, Debian, Download, Npm, Origin, unpack
 
 CONTENTS = {"a.bin": b"alpha" * 100, "b.bin": b"beta" * 100}
 
@@ -91,6 +91,17 @@ def test_a_download_says_which_file_is_missing(tmp_path: Path, server: tuple[str
 def test_a_download_without_a_connection_has_a_short_reason(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"^no connection \(ConnectionError\)$"):
         get(Download("http://127.0.0.1:1/"), tmp_path)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+def test_an_address_has_the_one_file_under_any_name(
+    tmp_path: Path, server: tuple[str, Path], pack: Callable[[bytes], bytes]
+) -> None:
+    url, folder = server
+    fill(folder, {"input.txt": pack(b"to be")})
+    assert Address(f"{url}input.txt").fetch(["play.txt"], tmp_path) == {"play.txt": b"to be"}
+    with pytest.raises(OSError, match="404"):
+        Address(f"{url}output.txt").fetch(["play.txt"], tmp_path)
 
 
 def test_an_archive_is_downloaded_and_unpacked(tmp_path: Path, server: tuple[str, Path]) -> None:

@@ -13,6 +13,8 @@ from steelyard.data import digits as digits_module
 from steelyard.data import fashion_mnist as fashion_module
 from steelyard.data import idx
 from steelyard.data import mnist as mnist_module
+from steelyard.data import shakespeare as shakespeare_module
+from steelyard.data import synthetic as synthetic_module
 from steelyard.data.cifar10 import cifar10, from_png
 from steelyard.data.dataset import Dataset
 from steelyard.data.digits import digits
@@ -21,7 +23,17 @@ from steelyard.data.mnist import mnist
 from steelyard.data.store import Source, status, where
 from steelyard.errors import InputError
 
-SOURCES = [module.SOURCE for module in (digits_module, mnist_module, fashion_module, cifar10_module)]
+SOURCES = [
+    module.SOURCE
+    for module in (
+        cifar10_module,
+        digits_module,
+        fashion_module,
+        mnist_module,
+        shakespeare_module,
+        synthetic_module,
+    )
+]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +109,7 @@ def test_the_mnist_family(
     factory: Callable[[], Dataset], source: Source, first_labels: list[int], first_sum: int, cache: Path
 ) -> None:
     if where(source) is None:
-        pytest.skip(f"STEELYARD_DATA has no {source.folder}")
+        pytest.skip(f"STEELYARD_DATA has no {source.name}")
     dataset = factory()
     assert dataset.name == source.name
     assert dataset.train.inputs.shape == (60_000, 1, 28, 28)

@@ -22,7 +22,11 @@ def size(model: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("factory", "shape"),
     [
-        *((factory, shape) for factory in (zoo.logistic, zoo.mlp) for shape in (MNIST, CIFAR, DIGITS, (7,))),
+        *(
+            (factory, shape)
+            for factory in (zoo.linear, zoo.logistic, zoo.mlp)
+            for shape in (MNIST, CIFAR, DIGITS, (7,))
+        ),
         *((factory, shape) for factory in (zoo.light_cnn, zoo.hybrid_cnn) for shape in (MNIST, CIFAR)),
     ],
 )
@@ -38,6 +42,10 @@ def test_a_model_maps_a_batch_to_one_number_per_class(factory: Factory, shape: t
     ("factory", "shape", "settings", "parameters"),
     [
         (zoo.logistic, MNIST, {}, 784 * 10 + 10),
+        (zoo.linear, (7,), {"bias": False}, 7 * 10),
+        # 10 symbols of 8 numbers; four gates of 64 with two biases each; 10 outputs
+        (zoo.char_lstm, (80,), {}, 10 * 8 + 4 * 64 * (8 + 64 + 2) + 64 * 10 + 10),
+        (zoo.char_lstm, (5,), {"embed": 2, "hidden": 3, "layers": 2}, 20 + 12 * (2 + 3 + 2) + 12 * 8 + 40),
         (zoo.mlp, DIGITS, {}, (64 * 64 + 64) + (64 * 10 + 10)),
         (zoo.mlp, DIGITS, {"hidden": 5, "layers": 2}, (64 * 5 + 5) + (5 * 5 + 5) + (5 * 10 + 10)),
         (zoo.mlp, DIGITS, {"layers": 0}, 64 * 10 + 10),
@@ -73,6 +81,7 @@ def test_the_smallest_and_oblong_images_fit(factory: Factory, shape: tuple[int, 
 @pytest.mark.parametrize(
     ("factory", "convolutions", "settings"),
     [
+        (zoo.linear, 0, {}),
         (zoo.logistic, 0, {}),
         (zoo.mlp, 0, {"layers": 2}),
         (zoo.light_cnn, 2, {}),
@@ -91,3 +100,21 @@ def test_a_model_computes_its_formula(factory: Factory, convolutions: int, setti
     for weight, bias in layers[convolutions:]:
         hidden = F.relu(F.linear(hidden, weight, bias))
     torch.testing.assert_close(model(inputs), F.linear(hidden, *last))
+
+
+def test_char_lstm_computes_its_formula() -> None:
+    model = zoo.char_lstm((6,), 9, embed=3, hidden=4)
+    text = torch.randint(0, 9, (5, 6), generator=torch.Generator().manual_seed(0))
+    embedding, to_gates, from_hidden, bias, other, weight, last_bias = model.parameters()
+    hidden = cell = torch.zeros(5, 4)
+    for characters in text.T:
+        gates = F.linear(embedding[characters], to_gates, bias) + F.linear(hidden, from_hidden, other)
+        enter, forget, value, leave = gates.chunk(4, dim=1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * value.tanh()
+        hidden = leave.sigmoid() * cell.tanh()
+    torch.testing.assert_close(model(text), F.linear(hidden, weight, last_bias))
+
+
+def test_char_lstm_reads_rows_of_characters_only() -> None:
+    with pytest.raises(InputError, match=r"char-lstm needs rows of characters, .* \(1, 8, 8\)"):
+        zoo.char_lstm(DIGITS, 10)

@@ -134,7 +134,8 @@ def deal(dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | Non
     """Clients that hold the given training rows.
 
     Each is tested on rows of the test set with the label mix of its own training rows, so no training data is
-    given up; with a shift, the same change is made to what it is tested on.
+    given up, or on all of them if the targets are numbers; with a shift, the same change is made to what it
+    is tested on.
     """
     width = len(str(len(rows) - 1))
     ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
@@ -152,6 +153,8 @@ class Dealer:
         self.rows = torch.cat(list(rows))
         self.stops = list(itertools.accumulate(len(mine) for mine in rows))
         labels = dataset.test.labels
+        if labels.is_floating_point():  # numbers have no mix: everyone is tested on all
+            labels = torch.zeros(len(labels), dtype=torch.int64)
         self.stock = torch.bincount(labels)
         self.shelves = torch.split(torch.argsort(labels, stable=True), self.stock.tolist())
         """Positions in the test set, label by label."""
@@ -174,6 +177,8 @@ class Dealer:
 
     def _matching(self, labels: Tensor, order: torch.Generator) -> Tensor:
         """Positions of the test set with the label mix of `labels`: as many, at least 100, if they last."""
+        if labels.is_floating_point():
+            return torch.arange(len(self.dataset.test))
         classes = max(int(labels.max()) + 1, len(self.stock))
         shares = torch.bincount(labels, minlength=classes).double() / len(labels)
         stock = F.pad(self.stock, (0, classes - len(self.stock)))

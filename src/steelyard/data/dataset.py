@@ -9,6 +9,8 @@ from steelyard.data.examples import Examples
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
+    """Classes by name; without any, the targets are numbers and the task is regression."""
+
     name: str
     train: Examples
     test: Examples
@@ -17,4 +19,5 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        return len(self.class_names)
+        """The outputs that a model needs: one for each class, or one for a number."""
+        return len(self.class_names) or 1

@@ -98,7 +98,8 @@ class DatasetExamples:
     @cached_property
     def labels(self) -> Tensor:
         with seeded(0, "labels"):  # a random transform must not disturb anyone
-            return torch.as_tensor([int(self.dataset[int(row)][1]) for row in self.rows])
+            targets: Tensor = default_collate([self.dataset[int(row)][1] for row in self.rows])
+        return targets if targets.is_floating_point() else targets.long()
 
     def take(self, positions: Tensor) -> "DatasetExamples":
         return DatasetExamples(self.dataset, self.rows[positions])
@@ -150,8 +151,7 @@ def _from_arrays(data: Any, targets: Any, name: str) -> Examples:
         raise InputError(f"{name}: {len(inputs)} inputs but {len(labels)} targets.")
     if inputs.dtype == torch.float64:
         inputs = inputs.float()
-    if not labels.dtype.is_floating_point:
-        labels = labels.long()
+    labels = labels.float() if labels.dtype.is_floating_point else labels.long()
     return Examples(inputs, labels, torch.arange(len(labels)))
 
 

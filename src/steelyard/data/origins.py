@@ -45,6 +45,22 @@ class Download:
 
 
 @dataclass(frozen=True)
+class Address:
+    """The address of the one file of a set, plain or gzipped, whatever it is called there."""
+
+    url: str
+
+    @property
+    def label(self) -> str:
+        return self.url
+
+    def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
+        (name,) = names
+        download(self.url, scratch / name)
+        return {name: inflate((scratch / name).read_bytes())}
+
+
+@dataclass(frozen=True)
 class Archive:
     """A tar archive on a server with the files in `folder`."""
 

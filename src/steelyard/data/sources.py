@@ -8,10 +8,12 @@ from steelyard.data.dataset import Dataset
 from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
 from steelyard.data.mnist import mnist
+from steelyard.data.shakespeare import shakespeare
 from steelyard.data.store import Source
+from steelyard.data.synthetic import synthetic_linear
 from steelyard.errors import InputError
 
-__all__ = ["cifar10", "digits", "fashion_mnist", "mnist"]
+__all__ = ["cifar10", "digits", "fashion_mnist", "mnist", "shakespeare", "synthetic_linear"]
 
 
 def source_of(factory: Callable[..., Dataset]) -> Source:

@@ -5,13 +5,19 @@ import math
 from torch import nn
 
 from steelyard.errors import InputError
+from steelyard.nn.recurrent import CharLSTM
 
-__all__ = ["hybrid_cnn", "light_cnn", "logistic", "mlp"]
+__all__ = ["char_lstm", "hybrid_cnn", "light_cnn", "linear", "logistic", "mlp"]
+
+
+def linear(input_shape: tuple[int, ...], num_classes: int, *, bias: bool = True) -> nn.Module:
+    """One linear layer: linear regression, with the objective squared-error."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes, bias=bias))
 
 
 def logistic(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Multinomial logistic regression: one linear layer."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))
+    return linear(input_shape, num_classes)
 
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, layers: int = 1) -> nn.Module:
@@ -50,6 +56,15 @@ def hybrid_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, num_classes),
     )
+
+
+def char_lstm(
+    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 8, hidden: int = 64, layers: int = 1
+) -> nn.Module:
+    """Characters embedded, an LSTM, the next character (McMahan et al., 2017, with hidden 256, layers 2)."""
+    if len(input_shape) != 1:
+        raise InputError(f"char-lstm needs rows of characters, not inputs of shape {input_shape}; try mlp.")
+    return CharLSTM(num_classes, embed, hidden, layers)
 
 
 def _pooled_convolution(channels: int, filters: int) -> tuple[nn.Module, ...]:

@@ -3,5 +3,6 @@
 from steelyard.objectives.base import Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 from steelyard.objectives.proximal import Proximal
+from steelyard.objectives.squared_error import SquaredError
 
-__all__ = ["CrossEntropy", "Objective", "Proximal"]
+__all__ = ["CrossEntropy", "Objective", "Proximal", "SquaredError"]

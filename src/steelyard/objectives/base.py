@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from steelyard.types import Broadcast
+
+Targets = Literal["classes", "numbers", "any"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,11 @@ class Objective(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the vectors that something in the run must offer."""
         return frozenset()
+
+    @property
+    def targets(self) -> Targets:
+        """What the targets must be: class numbers, numbers to be met, or whatever the clients have."""
+        return "any"
 
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...

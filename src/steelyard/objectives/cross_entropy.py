@@ -6,7 +6,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.objectives.base import Bound, Local, Objective
+from steelyard.objectives.base import Bound, Local, Objective, Targets
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,10 @@ class CrossEntropy(Objective):
     """Mean cross-entropy of a batch."""
 
     label_smoothing: float = 0.0
+
+    @property
+    def targets(self) -> Targets:
+        return "classes"
 
     def bind(self, local: Local) -> Bound:
         def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:

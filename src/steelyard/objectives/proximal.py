@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from steelyard.objectives.base import Bound, Local, Objective
+from steelyard.objectives.base import Bound, Local, Objective, Targets
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 
@@ -18,6 +18,10 @@ class Proximal(Objective):
     @property
     def needs(self) -> frozenset[str]:
         return self.base.needs
+
+    @property
+    def targets(self) -> Targets:
+        return self.base.targets
 
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)

@@ -1,0 +1,24 @@
+"""The plain regression loss."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from steelyard.objectives.base import Bound, Local, Objective, Targets
+
+
+@dataclass(frozen=True)
+class SquaredError(Objective):
+    """Mean squared error of a batch, of a model with one output: for targets that are numbers."""
+
+    @property
+    def targets(self) -> Targets:
+        return "numbers"
+
+    def bind(self, local: Local) -> Bound:
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            outputs: Tensor = local.model(inputs).reshape(targets.shape)  # fails if there is more than one
+            return F.mse_loss(outputs, targets.to(outputs.dtype), reduction="none")
+
+        return Bound(lambda inputs, targets: losses(inputs, targets).mean(), losses=losses)
