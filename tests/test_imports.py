@@ -12,18 +12,19 @@ ROOT = Path(steelyard.__file__).parent
 LAYERS = [
     {"errors", "types", "seeds"},
     {"layout", "geometry", "registry", "layers", "optimizers", "shelf"},
-    {"objectives", "sharing", "weighing", "combining", "nn", "data"},
+    {"objectives", "sharing", "weighing", "combining", "attacks", "nn", "data"},
     {"aggregation", "scratch", "evaluation"},
     {"learner"},
     {"stacked"},
-    {"algorithm", "ledger", "checks", "state"},
+    {"adversaries", "algorithm", "ledger", "checks", "state"},
     {"record"},
     {"engines"},
     {"federation"},
     {"spec", "functional"},
     {"experiment"},
-    {"report"},
-    {"comparison"},
+    {"report", "batch"},
+    {"comparison", "axes"},
+    {"grid"},
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -1,15 +1,16 @@
 """Several specs on the same seeds: mean ± sd, without running again what is already recorded."""
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import steelyard
+from steelyard.batch import Key, finished_runs, key_of
 from steelyard.experiment import run
 from steelyard.federation import Observer
-from steelyard.record import Run, runs_in
+from steelyard.record import Run
 from steelyard.report.summary import summarise
 from steelyard.spec import Spec, load_spec
 
@@ -28,17 +29,23 @@ def compare(
     """A row for each source: its runs and the mean and standard deviation of their final scores."""
     changes = dict(overrides or {})
     specs = [[load_spec(source, {**changes, "seed": seed}) for seed in seeds] for source in sources]
-    finished = {_key(each.meta): each for each in runs_in(out) if each.meta.get("status") == "finished"}
+    finished = finished_runs(out)
     rows = []
     for source, per_seed in zip(sources, specs, strict=True):
         runs = [_run(spec, finished, out, watch) for spec in per_seed]
         name = str(source) if isinstance(source, str | Path) else per_seed[0].name
-        rows.append({"name": name, "metrics": _mean_and_sd(runs), "runs": [str(each.path) for each in runs]})
+        rows.append({"name": name, "metrics": _scores(runs), "runs": [str(each.path) for each in runs]})
     return rows
 
 
-def _run(spec: Spec, finished: dict[tuple[str, str], Run], out: Path, watch: Watch) -> Run:
-    key = (spec.fingerprint(), steelyard.__version__)
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
+    """One value has no deviation, nor have values that are not all finite."""
+    spread = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.fmean(values), statistics.stdev(values) if spread else None
+
+
+def _run(spec: Spec, finished: dict[Key, Run], out: Path, watch: Watch) -> Run:
+    key = key_of(spec)
     if key not in finished:
         with watch(spec) as observer:
             result = run(spec, *([observer] if observer else []), out=out)
@@ -47,17 +54,12 @@ def _run(spec: Spec, finished: dict[tuple[str, str], Run], out: Path, watch: Wat
     return finished[key]
 
 
-def _key(meta: Mapping[str, str]) -> tuple[str, str]:
-    """Two runs with this in common give the same numbers."""
-    return meta.get("fingerprint", ""), meta.get("version", "")
-
-
-def _mean_and_sd(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
+def _scores(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
+    """Final scores; one that some run lacks is left out."""
     finals = [summarise(each)["metrics"] for each in runs]
     table: dict[str, dict[str, float | None]] = {}
     for name in METRICS:
-        values = [final[name] for final in finals if name in final]
-        if len(values) == len(finals):
-            sd = statistics.stdev(values) if len(values) > 1 else None
-            table[name] = {"mean": statistics.fmean(values), "sd": sd}
+        if all(name in final for final in finals):
+            mean, sd = mean_and_sd([final[name] for final in finals])
+            table[name] = {"mean": mean, "sd": sd}
     return table

@@ -182,5 +182,5 @@ def _matrix(part: Rows | NDArray[Any]) -> Tensor:
         return torch.stack(list(cast(Sequence[Tensor], part)))
     copied = torch.from_numpy(np.array(part))
     if hasattr(mmap, "MADV_DONTNEED"):  # the pages just read are still in the file: memory need not keep them
-        cast(mmap.mmap, part._mmap).madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        cast(Any, part)._mmap.madvise(mmap.MADV_DONTNEED)
     return copied

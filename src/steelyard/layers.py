@@ -14,15 +14,20 @@ Table = dict[str, Any]
 
 def read(source: str | Path | Mapping[str, Any] | None) -> list[Table]:
     """The layers that a preset's name, a TOML file or a table stands for, lowest first."""
-    if source is None:
-        return []
-    if isinstance(source, Mapping):
-        table = dict(source)
-    elif Path(source).suffix == ".toml":
-        table = _read_file(Path(source))
-    else:
-        return [preset(source)]
+    table = table_of(source)
+    if "grid" in table:
+        file = "FILE" if isinstance(source, Mapping) else source
+        raise InputError(f"this is not one run but a grid of them: `steelyard grid {file}` runs it.")
     return [preset(table.pop("preset")), table] if "preset" in table else [table]
+
+
+def table_of(source: str | Path | Mapping[str, Any] | None) -> Table:
+    """What a source says itself; a preset's name is short for a table that names it."""
+    if source is None:
+        return {}
+    if isinstance(source, Mapping):
+        return dict(source)
+    return _read_file(Path(source)) if Path(source).suffix == ".toml" else {"preset": source}
 
 
 def presets() -> dict[str, Table]:

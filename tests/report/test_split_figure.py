@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from steelyard.report.split_figure import _alike, _readable, _summary, draw_split
+from steelyard.report.look import readable
+from steelyard.report.split_figure import _alike, _summary, draw_split
 
 
 def draw(
@@ -101,8 +102,8 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     draw(random_counts(5, 5), tmp_path / "few.png", names=names)
     draw(random_counts(50, 5), tmp_path / "many.png", names=names)
     draw_split(random_counts(1, 5), names, ["$a_{$"], "a title of $b_{$", tmp_path / "title.png")
-    assert _readable("\n", 5) == "\\n"
-    assert _readable("abcdef", 5) == "abcd…"
+    assert readable("\n", 5) == "\\n"
+    assert readable("abcdef", 5) == "abcd…"
 
 
 def test_the_summary_counts_rows_and_classes() -> None:

@@ -1,7 +1,6 @@
 """The command line. Heavy imports wait until a command needs them: `--help` answers at once."""
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,17 @@ import typer
 
 from steelyard import __version__
 from steelyard.cli.data import app as data_app
-from steelyard.cli.shared import Json, Out, guarded, one_target, show_values, split_words, stderr
+from steelyard.cli.grid import grid
+from steelyard.cli.shared import (
+    Json,
+    Out,
+    guarded,
+    one_target,
+    seed_numbers,
+    show_values,
+    split_words,
+    stderr,
+)
 from steelyard.errors import InputError, SteelyardError, unknown
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ KINDS = (
     "objectives",
     "combiners",
     "sharings",
+    "attacks",
     "datasets",
     "partitions",
     "shifts",
@@ -150,7 +160,7 @@ def compare(
     targets, overrides = split_words(words)
     if not targets:
         raise InputError("name at least one preset or spec file to compare.")
-    numbers = _seeds(seeds)
+    numbers = seed_numbers(seeds)
     rows = compare_specs(
         targets,
         numbers,
@@ -159,6 +169,9 @@ def compare(
         lambda spec: progress(stderr(), f"{spec.name} seed {spec.seed}", spec.rounds),
     )
     show_values({"seeds": numbers, "rows": rows}, lambda: comparison_report(rows, numbers), as_json)
+
+
+app.command()(grid)
 
 
 @app.command()
@@ -232,13 +245,6 @@ def _show_run(path: Path, as_json: bool) -> None:
 
     summary = summarise(Run(path))
     show_values(summary, lambda: run_report(summary), as_json)
-
-
-def _seeds(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"-?\d+", part) for part in parts) or len(set(map(int, parts))) < len(parts):
-        raise InputError(f"--seeds takes different whole numbers, such as 0,1,2, not {text!r}.")
-    return [int(part) for part in parts]
 
 
 def _assignments(settings: dict[str, Any]) -> str:

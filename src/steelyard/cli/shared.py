@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +52,14 @@ def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]
             f"one preset or spec at a time, not {' and '.join(targets)}; `compare` takes several."
         )
     return (targets[0] if targets else None), overrides
+
+
+def seed_numbers(text: str) -> list[int]:
+    """Different whole numbers, separated by commas."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"-?\d+", part) for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise InputError(f"--seeds takes different whole numbers, such as 0,1,2, not {text!r}.")
+    return [int(part) for part in parts]
 
 
 def stderr() -> "Console":

@@ -9,17 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-if TYPE_CHECKING:  # matplotlib takes most of a second to import: only those who draw pay for it
+from steelyard.report.look import BAR, DPI, FAINT, INK, label_angle, new_axes, new_figure, ramp, readable
+
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 Array = NDArray[Any]
 
-INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
-RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
-DPI = 150
 MOST_ROWS = 40  # above this, clients become columns without names
 
 
@@ -36,10 +34,10 @@ def draw_split(
     `thumbnails` [clients, k, C, H, W] from 0 to 1 stand beside the counts when there are at most 40 clients.
     """
     table = counts.cpu().numpy()
-    names = [_readable(name, 18) for name in class_names]
+    names = [readable(name, 18) for name in class_names]
     if len(table) <= MOST_ROWS:
         images = None if thumbnails is None else thumbnails.cpu().numpy()
-        figure = _few(table, names, [_readable(name, 24) for name in client_names], title, images)
+        figure = _few(table, names, [readable(name, 24) for name in client_names], title, images)
     else:
         figure = _many(table, names, title)
     figure.savefig(path, dpi=DPI, format="png")
@@ -56,20 +54,20 @@ def _few(
     bars_left = left + grid_width + 0.2
     images_left = bars_left + 1.8
     shown = 0 if images is None else min(images.shape[1], 8)
-    angle = _label_angle(class_names, grid_width / classes)
+    angle = label_angle(class_names, grid_width / classes)
     top = 0.95 + math.sin(math.radians(angle)) * 0.075 * max(map(len, class_names))
     width = images_left + (row * shown + 0.3 if shown else 0.0)
-    figure = _figure(width, bottom + grid_height + top, title, _summary(table), left)
-    grid = _axes(figure, left, bottom, grid_width, grid_height)
+    figure = new_figure(width, bottom + grid_height + top, title, _summary(table), left)
+    grid = new_axes(figure, left, bottom, grid_width, grid_height)
     _draw_counts(grid, table, grid_width / classes)
     grid.set_yticks(np.arange(clients) + 0.5, labels=client_names, parse_math=False)
     grid.xaxis.tick_top()
     places = _label_places(classes, grid_width)
     look: dict[str, Any] = {"parse_math": False, "rotation": angle, "ha": "left" if angle == 45 else "center"}
     grid.set_xticks([i + 0.5 for i in places], labels=[class_names[i] for i in places], **look)
-    _draw_sizes(_axes(figure, bars_left, bottom, 1.3, grid_height), table.sum(axis=1))
+    _draw_sizes(new_axes(figure, bars_left, bottom, 1.3, grid_height), table.sum(axis=1))
     if images is not None:
-        _draw_images(_axes(figure, images_left, bottom, row * shown, grid_height), images[:, :shown])
+        _draw_images(new_axes(figure, images_left, bottom, row * shown, grid_height), images[:, :shown])
     return figure
 
 
@@ -83,15 +81,15 @@ def _many(table: Array, class_names: list[str], title: str) -> "Figure":
     columns = np.stack([part.mean(axis=0) for part in np.array_split(shares[order], min(clients, 10 * DPI))])
     left, bottom = 0.35 + 0.075 * max(map(len, [*class_names, f"{sizes.max():,}"])), 0.5
     grid_height = float(np.clip(0.3 * classes, 2.4, 7.0))
-    figure = _figure(left + 10.9, bottom + grid_height + 2.0, title, _summary(table), left)
-    grid = _axes(figure, left, bottom, 10.0, grid_height)
-    image = grid.imshow(columns.T, cmap=_ramp(), aspect="auto", vmin=0, interpolation="nearest")
+    figure = new_figure(left + 10.9, bottom + grid_height + 2.0, title, _summary(table), left)
+    grid = new_axes(figure, left, bottom, 10.0, grid_height)
+    image = grid.imshow(columns.T, cmap=ramp(), aspect="auto", vmin=0, interpolation="nearest")
     places = _label_places(classes, grid_height)
     grid.set_yticks(places, labels=[class_names[i] for i in places], parse_math=False)
     grid.set_xticks([])
     grid.set_xlabel(f"{clients:,} clients, ordered by their most frequent class", color=FAINT, fontsize=9)
-    _draw_scale(figure, image, _axes(figure, left + 10.15, bottom, 0.14, grid_height))
-    _draw_skyline(_axes(figure, left, bottom + grid_height + 0.1, 10.0, 0.9), sizes[order])
+    _draw_scale(figure, image, new_axes(figure, left + 10.15, bottom, 0.14, grid_height))
+    _draw_skyline(new_axes(figure, left, bottom + grid_height + 0.1, 10.0, 0.9), sizes[order])
     return figure
 
 
@@ -101,30 +99,10 @@ def _alike(shares: Array) -> Array:
     return np.lexsort((first_two[:, -1], -shares.max(axis=1), first_two[:, 0]))
 
 
-def _figure(width: float, height: float, title: str, subtitle: str, left: float) -> "Figure":
-    from matplotlib.figure import Figure
-
-    width = max(width, left + 0.125 * len(title) + 0.2, left + 0.072 * len(subtitle) + 0.2)
-    figure = Figure(figsize=(width, height), facecolor="white")
-    place: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}
-    figure.text(left / width, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, **place)
-    figure.text(left / width, 1 - 0.45 / height, subtitle, fontsize=9, color=FAINT, **place)
-    return figure
-
-
-def _axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Axes at a place in inches, without frame and ticks."""
-    across, up = figure.get_size_inches()
-    axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
-    return axes
-
-
 def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> None:
     peak = max(int(table.max()), 1)
     gap = 1.5 if cell_width > 0.25 else 0.25
-    axes.pcolormesh(table, cmap=_ramp(), vmin=0, vmax=peak, edgecolors="white", linewidth=gap)
+    axes.pcolormesh(table, cmap=ramp(), vmin=0, vmax=peak, edgecolors="white", linewidth=gap)
     axes.invert_yaxis()
     if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would run into each other
         return
@@ -168,26 +146,9 @@ def _draw_scale(figure: "Figure", image: "AxesImage", axes: "Axes") -> None:
     bar.ax.set_title("share", fontsize=8, color=FAINT, loc="left")
 
 
-def _ramp() -> "Colormap":
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("steelyard", RAMP)
-
-
-def _label_angle(names: list[str], cell: float) -> int:
-    """Class names lie flat where they fit, slant where they do not, and stand where columns are narrow."""
-    return 0 if max(map(len, names)) * 0.08 <= cell else 45 if cell > 0.3 else 90
-
-
 def _label_places(count: int, length: float) -> range:
     """As many labels as fit into `length` inches, evenly spaced."""
     return range(0, count, math.ceil(0.15 * count / length))
-
-
-def _readable(name: str, longest: int) -> str:
-    """A name that fits its place; a control character (a newline as a class) is written out."""
-    name = name if name.isprintable() else repr(name)[1:-1]
-    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def _summary(table: Array) -> str:

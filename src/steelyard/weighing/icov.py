@@ -2,8 +2,8 @@
 Sources").
 
 Clients that share samples or methods err together: x_j = y + U v_j + noise_j, with D latent directions U of
-the round and a latent vector v_j of each client. Between clients the covariance is Φ = σ_u² V Vᵀ + diag(σ_j²),
-and the generalised least squares weights Φ⁻¹1 / 1ᵀΦ⁻¹1 may be negative.
+the round and a latent vector v_j of each client. Between clients the covariance is
+Φ = σ_u² V Vᵀ + diag(σ_j²), and the generalised least squares weights Φ⁻¹1 / 1ᵀΦ⁻¹1 may be negative.
 """
 
 from dataclasses import dataclass
@@ -68,11 +68,11 @@ def principal_covariance(residuals: Tensor, factors: int) -> Tensor:
     clients = len(residuals)
     values, vectors = torch.linalg.eigh(residuals)
     if not bool(values[-1] > 0):
-        return torch.eye(clients, dtype=residuals.dtype)
+        return torch.eye(clients, dtype=torch.float64)
     values = (values / values[-1]).clamp(min=0.0)
     kept = min(factors, clients - 1)
-    noise = values[: clients - kept].mean().clamp(min=LEAST)
+    noise: Tensor = values[: clients - kept].mean().clamp(min=LEAST)
     leading = vectors[:, clients - kept :]
     excess = (values[clients - kept :] - noise).clamp(min=0.0)
     covariance: Tensor = (leading * excess) @ leading.T
-    return covariance + noise * torch.eye(clients, dtype=residuals.dtype)
+    return covariance + noise * torch.eye(clients, dtype=torch.float64)

@@ -1,0 +1,50 @@
+"""How pictures look: inks, the ramp of colours, and places in inches."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # matplotlib takes most of a second to import: only those who draw pay for it
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
+RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
+DPI = 150
+
+
+def new_figure(width: float, height: float, title: str, subtitle: str, left: float) -> "Figure":
+    """A white sheet in inches, wide enough for its title."""
+    from matplotlib.figure import Figure
+
+    width = max(width, left + 0.125 * len(title) + 0.2, left + 0.072 * len(subtitle) + 0.2)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    place: dict[str, Any] = {"ha": "left", "va": "top", "parse_math": False}
+    figure.text(left / width, 1 - 0.18 / height, title, fontsize=13, weight="bold", color=INK, **place)
+    figure.text(left / width, 1 - 0.45 / height, subtitle, fontsize=9, color=FAINT, **place)
+    return figure
+
+
+def new_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
+    """Axes at a place in inches, without frame and ticks."""
+    across, up = figure.get_size_inches()
+    axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    return axes
+
+
+def ramp() -> "Colormap":
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("steelyard", RAMP)
+
+
+def label_angle(names: list[str], cell: float) -> int:
+    """Names lie flat where they fit, slant where they do not, and stand where columns are narrow."""
+    return 0 if max(map(len, names)) * 0.08 <= cell else 45 if cell > 0.3 else 90
+
+
+def readable(name: str, longest: int) -> str:
+    """A name that fits its place; a control character (a newline as a class) is written out."""
+    name = name if name.isprintable() else repr(name)[1:-1]
+    return name if len(name) <= longest else name[: longest - 1] + "…"
