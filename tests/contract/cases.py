@@ -20,6 +20,7 @@ from steelyard.weighing import (
     IvarMle,
     IvarVb,
     Krum,
+    Majority,
     MultiKrum,
     Nnm,
     Samples,
@@ -79,6 +80,10 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
     "ivar-mle": [WeigherCase(IvarMle(), naive.ivar_mle)],
     "ivar-vb": [WeigherCase(IvarVb(), naive.ivar_vb)],
     "krum": [WeigherCase(Krum(), naive.krum), WeigherCase(Krum(f=0), partial(naive.krum, f=0))],
+    "majority": [
+        WeigherCase(Majority(), naive.majority),
+        WeigherCase(Majority(tolerance=1.0, crowd=0.6), partial(naive.majority, tolerance=1.0, crowd=0.6)),
+    ],
     "multi-krum": [
         WeigherCase(MultiKrum(), naive.multi_krum),
         WeigherCase(MultiKrum(f=2), partial(naive.multi_krum, f=2)),

@@ -198,6 +198,42 @@ def nnm(x: Array, n: Array, f: int | None = None) -> Array:
     return mixing.T @ geometric_median(mixing @ x, n)
 
 
+def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd: float = 0.3) -> Array:
+    """A first round: no history yet."""
+    parties = len(x)
+    norms = np.linalg.norm(x, axis=1)
+    cosine = np.zeros((parties, parties))
+    for i in range(parties):
+        for j in range(parties):
+            if i != j and norms[i] * norms[j] > 0:
+                cosine[i, j] = x[i] @ x[j] / (norms[i] * norms[j])
+    squared = _squared(x)
+    middle = np.sort(squared, axis=1)[:, parties // 2]
+    scale = crowd**2 * (np.median(middle) or middle.mean())
+    votes = 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(parties)
+    values, vectors = np.linalg.eigh(np.sqrt(np.outer(votes, votes)) * cosine)
+    camp = vectors[:, -1] > 0
+    camp = ~camp if votes[~camp].sum() > votes[camp].sum() else camp
+    agreement = np.zeros(parties)
+    for j in range(parties):
+        others = [i for i in range(parties) if camp[i] and i != j]
+        if others:
+            agreement[j] = np.average(cosine[j, others], weights=votes[others])
+    middle = _weighted_median(agreement[camp], votes[camp])
+    united = parties > 2 and values[-1] > -values[0] and middle > 0
+    bounded = np.minimum(n, (cap if united else 1) * np.median(n))
+    weights = bounded * votes * np.minimum(1, (np.median(norms) or norms.mean()) / np.maximum(norms, 1e-300))
+    if united:
+        spread = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
+        weights = weights * np.clip(2 + (agreement - middle) / (tolerance * spread), 0, 1)
+    return weights / weights.sum()
+
+
+def _weighted_median(values: Array, weights: Array) -> float:
+    order = np.argsort(values, kind="stable")
+    return float(values[order][np.argmax(np.cumsum(weights[order]) >= weights.sum() / 2)])
+
+
 def ordered(values: Array, weights: Array) -> tuple[Array, Array]:
     order = np.argsort(values, kind="stable")
     return values[order], weights[order] / weights.sum()

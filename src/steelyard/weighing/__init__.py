@@ -7,6 +7,7 @@ from steelyard.weighing.icov import IcovMle
 from steelyard.weighing.icov_vb import IcovVb
 from steelyard.weighing.ivar import IvarMle, IvarVb
 from steelyard.weighing.krum import Krum, MultiKrum
+from steelyard.weighing.majority import Majority
 from steelyard.weighing.nnm import Nnm
 from steelyard.weighing.samples import Samples
 from steelyard.weighing.uniform import Uniform
@@ -19,6 +20,7 @@ __all__ = [
     "IvarMle",
     "IvarVb",
     "Krum",
+    "Majority",
     "MultiKrum",
     "Nnm",
     "Samples",

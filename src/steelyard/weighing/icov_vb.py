@@ -115,8 +115,11 @@ def improve(beliefs: Beliefs, geometry: Geometry, past: Past, least: Tensor) -> 
     phi = torch.linalg.inv(eye / beliefs.scale_u + (precision.view(-1, 1, 1) * seconds).sum(dim=0))  # eq. 16
     directions = residuals.T @ (precision.unsqueeze(1) * latent) @ phi  # eq. 17
     along = residuals @ basis @ directions  # Uᵀ(x_j − y)
-    square = size * phi + directions.T @ basis @ directions  # E[UᵀU]
-    spread = torch.linalg.inv(eye / beliefs.scale_v + precision.view(-1, 1, 1) * square)  # eq. 18
+    power, axes = torch.linalg.eigh(size * phi + directions.T @ basis @ directions)
+    power = power.clamp(min=TINY)  # rounding can take it below 0
+    square = (axes * power) @ axes.T  # E[UᵀU]
+    shrunk = 1 / beliefs.scale_v + precision.view(-1, 1, 1) * power
+    spread = (axes / shrunk) @ axes.T  # eq. 18; the axes are the same for all clients
     latent = precision.unsqueeze(1) * (spread @ along.unsqueeze(2)).squeeze(2)  # eq. 19
     seconds = spread + latent.unsqueeze(2) * latent.unsqueeze(1)
 
@@ -127,8 +130,8 @@ def improve(beliefs: Beliefs, geometry: Geometry, past: Past, least: Tensor) -> 
         latent,
         spread,
         (uncertainty + (distances - explained) / size).clamp(min=least),  # eq. 23, its indices put right
-        uncertainty + truth @ basis @ truth / size,  # eq. 20
-        square.trace() / (factors * size),  # eq. 21
+        uncertainty + (truth @ basis @ truth).clamp(min=0.0) / size,  # eq. 20
+        power.sum() / (factors * size),  # eq. 21
         (seconds.diagonal(dim1=1, dim2=2).sum() / (factors * clients)).clamp(min=TINY),  # eq. 22
     )
 

@@ -46,6 +46,8 @@ class IvarMle(Weigher):
     The likelihood has no bound where y meets one client's update: `floor`, times the typical variance, keeps
     a single client from becoming the consensus. `memory` is how much of the past counts (1: all rounds alike,
     0: this round only), `samples` the power of n_j in the weights, with n_j at most `cap` × the median.
+    Counts come in once, at the end: inside the iteration they would draw y to whoever claims more than the
+    others, whose variance then shrinks until it alone counts.
     """
 
     samples: float = 0.0
@@ -56,17 +58,17 @@ class IvarMle(Weigher):
     tolerance: float = 1e-9
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        prior = sample_prior(round.num_examples, self.samples, self.cap)
+        prior, equal = (sample_prior(round.num_examples, power, self.cap) for power in (self.samples, 0.0))
         past = Past.of(state, round, self.memory)
 
         def step(weights: Tensor) -> Tensor:
             variance = past.mean_with(geometry.distances(weights) / geometry.size)
-            return normalised(prior * inverse(variance, self.floor))
+            return normalised(inverse(variance, self.floor))
 
-        settled = settle(step, prior, self.iterations, self.tolerance)
+        settled = settle(step, equal, self.iterations, self.tolerance)
         noise = geometry.distances(settled.weights) / geometry.size
         evidence = {"variance": past.mean_with(noise), **settled.evidence}
-        return Weighed(settled.weights, past.and_now(state, round, noise), evidence)
+        return Weighed(normalised(prior * settled.weights), past.and_now(state, round, noise), evidence)
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class IvarVb(Weigher):
     tolerance: float = 1e-9
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        prior = sample_prior(round.num_examples, self.samples, self.cap)
+        prior, equal = (sample_prior(round.num_examples, power, self.cap) for power in (self.samples, 0.0))
         past = Past.of(state, round, self.memory)
-        settled, noise = infer(geometry, prior, past, self.iterations, self.tolerance)
+        settled, noise = infer(geometry, equal, past, self.iterations, self.tolerance)
         evidence = {"variance": past.mean_with(noise), **settled.evidence}
-        return Weighed(normalised(settled.weights), past.and_now(state, round, noise), evidence)
+        return Weighed(normalised(prior * settled.weights), past.and_now(state, round, noise), evidence)
 
 
 def infer(
@@ -106,7 +108,8 @@ def infer(
         precision = counts / past.mean_with(noise)
         uncertainty = 1 / (1 / tau + precision.sum())  # λ, eq. 10
         following = uncertainty * precision  # eq. 11
-        tau = uncertainty + following @ geometry.gram @ following / size  # eq. 12
+        square = (following @ geometry.gram @ following).clamp(min=0.0)  # rounding can take it below 0
+        tau = uncertainty + square / size  # eq. 12
         noise = uncertainty + geometry.distances(following) / size  # eq. 13
         return following
 
