@@ -1,13 +1,16 @@
 """The geometry of a round, against exact sums: products of float32 numbers are exact in float64."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from steelyard.geometry import Geometry, block_width
+from steelyard.geometry import Geometry, Rows, block_width
 
 BLOCK = block_width(3)
 SIZES = [1, 100, BLOCK, 2 * BLOCK + 17]
@@ -69,3 +72,92 @@ def test_a_vector_of_another_length_is_not_silently_cut() -> None:
 
 def test_the_length_is_the_number_of_clients() -> None:
     assert len(Geometry(updates(10, clients=4))) == 4
+
+
+def on_disk(rows: Tensor, folder: Path) -> Rows:
+    np.save(folder / "rows.npy", rows.numpy())
+    return np.load(folder / "rows.npy", mmap_mode="r")
+
+
+FORMS: dict[str, Callable[[Tensor, Path], Rows]] = {
+    "matrix": lambda rows, folder: rows,
+    "list": lambda rows, folder: list(rows),
+    "file": on_disk,
+}
+WEIGHTS = {
+    "sum to 1": torch.tensor([0.1, 0.5, 0.2, 0.3, -0.1], dtype=torch.float64),
+    "sum to less": torch.tensor([0.1, 0.2, 0.1, 0.3, 0.0], dtype=torch.float64),
+}
+
+
+def plain() -> Tensor:
+    return updates(2 * block_width(5) + 17, clients=5)
+
+
+def with_much_in_common() -> Tensor:
+    rows = plain()
+    return rows + 1e6 * updates(rows.shape[1], clients=1)
+
+
+def with_an_outlier() -> Tensor:
+    rows = plain()
+    rows[3] *= 1e10
+    return rows
+
+
+SCENES = {"plain": plain, "common 1e6": with_much_in_common, "outlier 1e10": with_an_outlier}
+
+
+def squares(differences: Any) -> Tensor:
+    return torch.from_numpy((differences**2).sum(axis=-1))
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+def test_all_that_rules_ask_for_is_what_differences_of_the_rows_say(
+    scene: Callable[[], Tensor], form: Callable[[Tensor, Path], Rows], tmp_path: Path
+) -> None:
+    rows = scene()
+    wide, geometry = rows.numpy().astype(np.float64), Geometry(form(rows, tmp_path))
+    pairwise = torch.stack([squares(wide - row) for row in wide])
+    torch.testing.assert_close(geometry.pairwise, pairwise, rtol=1e-6, atol=0)
+    some = WEIGHTS["sum to 1"]
+    weights = some * (torch.arange(5) != 3) / (1 - some[3]) if scene is with_an_outlier else some
+    centred = wide - weights.numpy() @ wide
+    torch.testing.assert_close(geometry.distances(weights), squares(centred), rtol=1e-6, atol=0)
+    around = torch.from_numpy(centred @ centred.T)
+    lengths = around.diagonal().sqrt()
+    error = (geometry.around(weights) - around).abs() / lengths.unsqueeze(0) / lengths.unsqueeze(1)
+    assert float(error.max()) < 1e-6
+    mixed = torch.from_numpy(weights.numpy() @ wide)
+    tolerance = 1e-6 * float(torch.from_numpy(wide).abs().max())
+    torch.testing.assert_close(geometry.mix(weights).double(), mixed, rtol=0, atol=tolerance)
+
+
+def test_distances_from_a_point_whose_weights_do_not_sum_to_1() -> None:
+    rows, weights = plain(), WEIGHTS["sum to less"]
+    wide = rows.numpy().astype(np.float64)
+    naive = squares(wide - weights.numpy() @ wide)
+    torch.testing.assert_close(Geometry(rows).distances(weights), naive, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_blended_updates_have_the_geometry_of_the_blend(
+    form: Callable[[Tensor, Path], Rows], tmp_path: Path
+) -> None:
+    rows, weights = with_much_in_common(), WEIGHTS["sum to 1"]
+    mixing = torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    mixing /= mixing.sum(dim=1, keepdim=True)
+    blended = Geometry(form(rows, tmp_path)).blended(mixing)
+    wide = mixing.numpy() @ rows.numpy().astype(np.float64)
+    centred = wide - weights.numpy() @ wide
+    vector = torch.linspace(-1, 2, rows.shape[1])
+    inner = torch.from_numpy(wide @ vector.double().numpy())
+    torch.testing.assert_close(blended.distances(weights), squares(centred), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        blended.pairwise, torch.stack([squares(wide - row) for row in wide]), rtol=1e-6, atol=0
+    )
+    torch.testing.assert_close(blended.norms, squares(wide).sqrt(), rtol=1e-9, atol=0)
+    torch.testing.assert_close(blended.inner(vector), inner, rtol=1e-9, atol=0)
+    mixed = torch.from_numpy(weights.numpy() @ wide)
+    torch.testing.assert_close(blended.mix(weights).double(), mixed, rtol=1e-5, atol=1.0)

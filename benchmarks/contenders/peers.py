@@ -1,4 +1,4 @@
-"""Other frameworks, each in a virtual environment of its own that is made when it is first needed."""
+"""Other frameworks, each in an environment or a folder of its own that is made when it is first needed."""
 
 import subprocess
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 TORCH = "torch==2.13.0"  # the same for everyone
 PACKAGES = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl[pytorch]==0.6.0"}
+LIBRARIES = {"byzfl": "byzfl==0.0.11"}  # without what they depend on: they run on our torch
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -30,6 +31,18 @@ def python_of(peer: str, venvs: Path) -> str:
         _call(str(python), "-m", "pip", "install", "--quiet", TORCH, PACKAGES[peer])
         done.write_text(wanted, "utf-8")
     return str(python)
+
+
+def folder_of(library: str, venvs: Path) -> Path:
+    """The folder that has the library in it, to be put on the path of a process."""
+    folder, wanted = venvs / library, LIBRARIES[library]
+    done = folder / ".installed"
+    if not done.is_file() or done.read_text("utf-8") != wanted:
+        print(f"installing {wanted} into {folder} ...", file=sys.stderr, flush=True)
+        install = ("install", "--quiet", "--no-deps", "--upgrade", "--target", str(folder))
+        _call(sys.executable, "-m", "pip", *install, wanted)
+        done.write_text(wanted, "utf-8")
+    return folder
 
 
 def _call(*command: str) -> None:

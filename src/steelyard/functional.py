@@ -1,6 +1,6 @@
-"""One rule in your own loop: plain J×K tensors or arrays in, weights with evidence out."""
+"""One rule in your own loop: plain J×K tensors, arrays or files in, weights with evidence out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from steelyard import registry
+from steelyard.aggregation import LARGEST
 from steelyard.aggregation import weigh as apply_weigher
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
+from steelyard.geometry import Geometry, Rows, in_memory
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
+
+PART_BYTES = 16 << 20  # of a file that are combined at a time
 
 
 def weigh(
@@ -30,11 +33,14 @@ def weigh(
 
     `updates` [J, K] are what the clients sent minus the model they were sent. A rule that learns over rounds
     gives back a `state`: pass it to the next call, with the clients' names if not all take part every time.
+    A matrix, a list of vectors or an `np.memmap`, which may be larger than memory: none of them is copied.
 
     >>> weigh(updates, "samples", num_examples=[10, 30]).weights
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
-    rows = _matrix("updates", updates)
+    rows = _rows("updates", updates)
+    geometry = Geometry(rows)
+    _check("updates", rows, (~(geometry.norms <= LARGEST)).nonzero().flatten().tolist())
     weigher: Weigher = _rule("rules", Weigher, rule, settings)
     counts = _vector("num_examples", num_examples, len(rows))
     if not bool((counts > 0).all()):
@@ -43,13 +49,15 @@ def weigh(
     if len(ids) != len(rows) or len(set(ids)) < len(ids):
         raise InputError(f"clients must be {len(rows)} different names, not {list(ids)}.")
     before = weigher.init() if state is None else state
-    return apply_weigher(weigher, Geometry(rows), RoundInfo(round, ids, counts), before)
+    return apply_weigher(weigher, geometry, RoundInfo(round, ids, counts), before)
 
 
 def combine(
     means: Any, weights: Any = None, rule: str | Combiner = "mean", *, variances: Any = None, **settings: Any
 ) -> Combined:
     """Merge J vectors (or Gaussian posteriors) into one, given weights (default: equal).
+
+    An `np.memmap` is read and merged some coordinates after the other.
 
     >>> combine([[0.0, 0.0], [4.0, 8.0]], [0.25, 0.75]).mean
     tensor([3., 6.])
@@ -62,7 +70,25 @@ def combine(
     spread = None if variances is None else _matrix("variances", variances)
     if spread is not None and spread.shape != rows.shape:
         raise InputError(f"variances have shape {tuple(spread.shape)}, but means have {tuple(rows.shape)}.")
-    return combiner.combine(Stack(rows, spread), shares)
+    if isinstance(rows, Tensor) and not isinstance(spread, np.memmap):
+        return combiner.combine(Stack(rows, spread), shares)
+    return _by_parts(combiner, rows, spread, shares)
+
+
+def _by_parts(
+    combiner: Combiner, rows: Tensor | np.memmap, spread: Tensor | np.memmap | None, shares: Tensor
+) -> Combined:
+    """Combining looks at one coordinate at a time, so it may be done on some of them after the other."""
+    size, width = rows.shape[1], max(1, PART_BYTES // (8 * len(rows)))
+    mean, variance = [], []
+    for start in range(0, size, width):
+        columns = slice(start, start + width)
+        part = Stack(in_memory(rows[:, columns]), None if spread is None else in_memory(spread[:, columns]))
+        combined = combiner.combine(part, shares)
+        mean.append(combined.mean)
+        if combined.variance is not None:
+            variance.append(combined.variance)
+    return Combined(torch.cat(mean), torch.cat(variance) if variance else None)
 
 
 def _rule(family: str, base: type, rule: Any, settings: dict[str, Any]) -> Any:
@@ -85,22 +111,53 @@ def _tensor(name: str, values: Any) -> Tensor:
         raise InputError(f"{name} must be numbers: {error}.") from None
 
 
-def _matrix(name: str, values: Any) -> Tensor:
-    """[J, K] floating point, from a matrix or from a list of J vectors."""
-    if isinstance(values, Sequence) and len(values) and not isinstance(values[0], int | float | str):
-        rows = [_tensor(name, row).reshape(-1) for row in values]
-        if len({len(row) for row in rows}) > 1:
-            raise InputError(f"{name} differ in length: {[len(row) for row in rows]}.")
-        values = torch.stack(rows)
-    matrix = _tensor(name, values)
-    if matrix.dim() != 2 or 0 in matrix.shape:
+def _rows(name: str, values: Any) -> Rows:
+    """[J, K] floating point as it comes: a matrix, J vectors or a file."""
+    if isinstance(values, np.memmap):
+        if values.dtype not in (np.float16, np.float32, np.float64):
+            raise InputError(f"{name}: a file must hold float32 or float64, not {values.dtype}.")
+        rows: Tensor | np.memmap = values
+    elif isinstance(values, Sequence) and len(values) and not isinstance(values[0], int | float | str):
+        vectors = [_floating(_tensor(name, row).reshape(-1)) for row in values]
+        if len({len(row) for row in vectors}) > 1:
+            raise InputError(f"{name} differ in length: {[len(row) for row in vectors]}.")
+        if len(vectors[0]):
+            return vectors
+        rows = torch.stack(vectors)
+    else:
+        rows = _floating(_tensor(name, values))
+    if rows.ndim != 2 or 0 in rows.shape:
         raise InputError(
-            f"{name} must be a matrix with a row for each client, not of shape {tuple(matrix.shape)}."
+            f"{name} must be a matrix with a row for each client, not of shape {tuple(rows.shape)}."
         )
-    broken = (~torch.isfinite(matrix).all(dim=1)).nonzero().flatten().tolist()
-    if broken:
-        raise InputError(f"{name}: row {broken[0]} is not finite; leave that client out.")
-    return matrix if matrix.is_floating_point() else matrix.float()
+    return rows
+
+
+def _matrix(name: str, values: Any) -> Tensor | np.memmap:
+    """[J, K] floating point that can be used, in memory or in a file."""
+    rows = _rows(name, values)
+    matrix = rows if isinstance(rows, Tensor | np.memmap) else torch.stack(list(rows))
+    if isinstance(matrix, np.memmap) or not _bounded(matrix):
+        _check(name, matrix, range(len(matrix)))
+    return matrix
+
+
+def _check(name: str, rows: Rows, suspects: Iterable[int]) -> None:
+    """Refuse what the server would. A row whose norm is within the bound is no suspect."""
+    for number in suspects:
+        if not _bounded(in_memory(rows[number : number + 1])):
+            raise InputError(
+                f"{name}: row {number} is not finite, or beyond {LARGEST:g}; leave that client out."
+            )
+
+
+def _bounded(values: Tensor) -> bool:
+    least, most = torch.aminmax(values)
+    return float(least) >= -LARGEST and float(most) <= LARGEST
+
+
+def _floating(values: Tensor) -> Tensor:
+    return values if values.is_floating_point() else values.float()
 
 
 def _vector(name: str, values: Any, length: int) -> Tensor:

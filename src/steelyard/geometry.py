@@ -14,7 +14,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ Rows = Tensor | Sequence[Tensor] | np.memmap
 """J updates of K coordinates: a matrix, vectors of equal length, or a file."""
 
 BLOCK_BYTES = 4 << 20  # of float64, so that a block is still in the cache when it is read again
+AT_ONCE = 16  # rows of a file that are read before their pages, up to 2 MB around each, are given back
 PANEL = 128  # rows of the Gram matrix that are made together; only its lower triangle is
 
 
@@ -60,7 +61,7 @@ class Geometry:
         norms = torch.zeros(len(self), dtype=torch.float64)
         step = max(1, BLOCK_BYTES // (32 * max(self.size, 1)))
         for start in range(0, len(self), step):
-            part = _matrix(self.updates[start : start + step])
+            part = in_memory(self.updates[start : start + step])
             torch.linalg.vector_norm(part.double(), dim=1, out=norms[start : start + step])
         return norms
 
@@ -120,7 +121,7 @@ class Geometry:
         """Σ a_j x_j, [K], in the dtype of the updates."""
         if isinstance(self.updates, Tensor):
             return weights.to(self.updates.dtype) @ self.updates
-        mixed = torch.empty(self.size, dtype=_matrix(self.updates[:1]).dtype)
+        mixed = torch.empty(self.size, dtype=in_memory(self.updates[:1]).dtype)
         for columns, block in blocks(self.updates):
             mixed[columns] = weights @ block
         return mixed
@@ -162,7 +163,7 @@ def blocks(updates: Rows) -> Iterator[tuple[slice, Tensor]]:
         columns = slice(start, min(start + width, size))
         block = wide[:, : columns.stop - start]
         if isinstance(updates, Tensor | np.memmap):
-            block.copy_(_matrix(updates[:, columns]))
+            block.copy_(in_memory(updates[:, columns]))
         else:
             for row, update in zip(block, updates, strict=True):
                 row.copy_(update[columns])
@@ -174,13 +175,21 @@ def block_width(rows: int) -> int:
     return max(256, BLOCK_BYTES // (8 * max(rows, 1)))
 
 
-def _matrix(part: Rows | NDArray[Any]) -> Tensor:
+def in_memory(part: Rows | NDArray[Any]) -> Tensor:
     """A part of the updates as a matrix in memory."""
     if isinstance(part, Tensor):
         return part
-    if not isinstance(part, np.memmap):
-        return torch.stack(list(cast(Sequence[Tensor], part)))
-    copied = torch.from_numpy(np.array(part))
-    if hasattr(mmap, "MADV_DONTNEED"):  # the pages just read are still in the file: memory need not keep them
-        cast(Any, part)._mmap.madvise(mmap.MADV_DONTNEED)
-    return copied
+    if not isinstance(part, np.ndarray):
+        return torch.stack(list(part))
+    copied = np.empty(part.shape, part.dtype)
+    for start in range(0, len(part), AT_ONCE):
+        copied[start : start + AT_ONCE] = part[start : start + AT_ONCE]
+        _give_back(part)
+    return torch.from_numpy(copied)
+
+
+def _give_back(part: NDArray[Any]) -> None:
+    """Let go of the pages of a file that were just read; changes that are in no file (mode "c") must stay."""
+    pages = getattr(part, "_mmap", None)
+    if pages is not None and getattr(part, "mode", None) != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)

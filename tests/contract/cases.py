@@ -15,6 +15,7 @@ from steelyard.combining import Combiner, Mean, Median, TrimmedMean
 from steelyard.weighing import (
     CenteredClipping,
     GeometricMedian,
+    IcovEm,
     IcovMle,
     IcovVb,
     IvarMle,
@@ -69,6 +70,7 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
         WeigherCase(GeometricMedian(), naive.geometric_median),
         WeigherCase(GeometricMedian(samples=1.0), partial(naive.geometric_median, power=1.0)),
     ],
+    "icov-em": [WeigherCase(IcovEm(), naive.icov_em)],
     "icov-mle": [
         WeigherCase(IcovMle(), naive.icov_mle),
         WeigherCase(IcovMle(factors=3), partial(naive.icov_mle, factors=3)),

@@ -129,6 +129,56 @@ def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Arra
     return weights
 
 
+def icov_em(x: Array, n: Array, factors: int = 2, iterations: int = 500) -> Array:
+    """EM for x^k = y^k 1 + V u^k + noise, coordinate by coordinate; of D = 0 … factors the best BIC wins."""
+    parties, size = x.shape
+    a = ivar_vb(x, n)
+    delta = x - a @ x
+    variance = np.mean(delta**2, axis=1)
+    if np.abs(delta).max() <= 1e-9 * np.abs(x).max():
+        return np.full(parties, 1 / parties)
+    unit = np.sqrt(np.median(variance) if np.median(variance) > 0 else variance.mean())
+    x, delta, variance = x / unit, delta / unit, variance / unit**2
+    eigenvalues, eigenvectors = np.linalg.eigh(delta @ delta.T / size)
+    found = []
+    for d in range(min(factors, max(0, parties - 3)) + 1):
+        v = np.zeros((parties, d))
+        for k in range(d):
+            sign = -1 if eigenvectors[:, -1 - k].sum() < 0 else 1
+            v[:, k] = sign * eigenvectors[:, -1 - k] * np.sqrt(max(eigenvalues[-1 - k], 0))
+        sigma2, sigma_y2, weights = np.maximum(variance, 1e-3), max(np.mean((a @ x) ** 2), 1e-3), a
+        for _ in range(iterations):
+            sigma2, sigma_y2, v = _em_step(x, sigma2, sigma_y2, v)
+            before, weights = weights, _gls(v @ v.T + np.diag(sigma2))
+            if np.abs(weights - before).max() <= 1e-8:
+                break
+        total = v @ v.T + np.diag(sigma2) + sigma_y2
+        fitted = size * np.linalg.slogdet(total)[1] + sum(
+            x[:, k] @ np.linalg.solve(total, x[:, k]) for k in range(size)
+        )
+        found.append((fitted + (parties + 1 + parties * d - d * (d - 1) // 2) * np.log(size), weights))
+    return min(found, key=lambda each: each[0])[1]
+
+
+def _em_step(x: Array, sigma2: Array, sigma_y2: float, v: Array) -> tuple[Array, float, Array]:
+    """Posterior of (y, u) of each coordinate, then the parameters that fit it best."""
+    parties, size = x.shape
+    d = v.shape[1]
+    loadings = np.column_stack([np.ones(parties), v])
+    prior = np.diag([1 / sigma_y2] + [1.0] * d)
+    spread = np.linalg.inv(prior + loadings.T @ np.diag(1 / sigma2) @ loadings)
+    z = np.array([spread @ loadings.T @ (x[:, k] / sigma2) for k in range(size)])
+    moment = spread + z.T @ z / size
+    sigma_y2 = moment[0, 0]
+    if d:
+        v = (x @ z[:, 1:] / size - moment[0, 1:]) @ np.linalg.inv(moment[1:, 1:])
+    loadings = np.column_stack([np.ones(parties), v])
+    error = [
+        np.mean((x[j] - z @ loadings[j]) ** 2) + loadings[j] @ spread @ loadings[j] for j in range(parties)
+    ]
+    return np.maximum(error, 1e-3), sigma_y2, v
+
+
 def geometric_median(x: Array, n: Array, power: float = 0.0, cap: float = 3.0) -> Array:
     """Smoothed Weiszfeld."""
     prior = np.minimum(n, cap * np.median(n)) ** power
@@ -246,7 +296,7 @@ def median(means: Array, variances: Array, weights: Array) -> tuple[Array, None]
         before = 0.0
         middle = []
         for value, share in zip(values, shares, strict=True):
-            if before <= 0.5 + 1e-9 and before + share >= 0.5 - 1e-9:
+            if share > 0 and before <= 0.5 + 1e-9 and before + share >= 0.5 - 1e-9:
                 middle.append(value)
             before += share
         result.append(np.mean(middle))

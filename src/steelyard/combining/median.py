@@ -18,8 +18,8 @@ class Median(Combiner):
 
     def combine(self, stack: Stack, weights: Tensor) -> Combined:
         def keep(borders: Array) -> Array:
-            reaches = borders[..., 1:] >= 0.5 - MIDDLE
-            begins = borders[..., :-1] <= 0.5 + MIDDLE
-            return np.asarray(reaches & begins, dtype=np.float64)
+            starts, ends = borders[..., :-1], borders[..., 1:]
+            middle = (ends >= 0.5 - MIDDLE) & (starts <= 0.5 + MIDDLE) & (ends > starts)
+            return np.asarray(middle, dtype=np.float64)
 
         return Combined(mean_of_ordered(stack.mean, weights, keep))

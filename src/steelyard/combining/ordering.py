@@ -45,7 +45,10 @@ def _mean(ordered: Array, kept: Array) -> Array:
     """The mean with one set of weights, most of which may be 0."""
     first, last = np.flatnonzero(kept)[[0, -1]]
     part = slice(first, last + 1)
-    mean: Array = ordered[:, part] @ (kept[part] / kept[part].sum()).astype(ordered.dtype)
+    shares = (kept[part] / kept[part].sum()).astype(ordered.dtype)
+    mean: Array = np.einsum(
+        "kj,j->k", ordered[:, part], shares
+    )  # not @, whose threads get in the way of ours
     return mean
 
 

@@ -4,6 +4,7 @@ from steelyard.weighing.base import Weigher
 from steelyard.weighing.centered_clipping import CenteredClipping
 from steelyard.weighing.geometric_median import GeometricMedian
 from steelyard.weighing.icov import IcovMle
+from steelyard.weighing.icov_em import IcovEm
 from steelyard.weighing.icov_vb import IcovVb
 from steelyard.weighing.ivar import IvarMle, IvarVb
 from steelyard.weighing.krum import Krum, MultiKrum
@@ -15,6 +16,7 @@ from steelyard.weighing.uniform import Uniform
 __all__ = [
     "CenteredClipping",
     "GeometricMedian",
+    "IcovEm",
     "IcovMle",
     "IcovVb",
     "IvarMle",

@@ -9,6 +9,7 @@ the round and a latent vector v_j of each client. Between clients the covariance
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
@@ -25,6 +26,14 @@ def gls(covariance: Tensor, clip: bool) -> Tensor:
     """Φ⁻¹1 / 1ᵀΦ⁻¹1; with `clip`, negative weights become 0."""
     solved = torch.linalg.solve(covariance, torch.ones_like(covariance[0]))
     return normalised(solved.clamp(min=0.0)) if clip else solved / solved.sum()
+
+
+def leading_directions(residuals: Tensor, factors: int) -> Tensor:
+    """V [J, D]: leading eigenvectors of the residual Gram matrix, as long as their standard deviations."""
+    values, vectors = torch.linalg.eigh(residuals)
+    signs = torch.where(vectors.sum(dim=0) < 0, -1.0, 1.0)  # an eigenvector's sign is arbitrary
+    scaled = (vectors * signs * values.clamp(min=0.0).sqrt()).flip(1)[:, :factors]
+    return F.pad(scaled, (0, factors - scaled.shape[1]))
 
 
 def check_factors(rule: str, factors: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
-from steelyard.weighing.icov import check_factors, gls
+from steelyard.weighing.icov import check_factors, gls, leading_directions
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised, sample_prior, settle, typical
@@ -45,6 +45,7 @@ class IcovVb(Weigher):
         latent = recall(state, "latent", round.clients, torch.zeros(self.factors, dtype=torch.float64))
         if not bool(latent.any()):
             latent = leading_directions(geometry.around(normalised(start.weights)), self.factors)
+            latent = latent / torch.linalg.vector_norm(latent[:, 0]).clamp(min=TINY)
         beliefs = first_beliefs(geometry, past.mean_with(noise), latent)
         least = self.floor * typical(distances) / geometry.size
 
@@ -78,15 +79,6 @@ class Beliefs(NamedTuple):
     scale_y: Tensor
     scale_u: Tensor
     scale_v: Tensor
-
-
-def leading_directions(residuals: Tensor, factors: int) -> Tensor:
-    """V [J, D]: leading eigenvectors of the residual Gram matrix, scaled by the share that they explain."""
-    values, vectors = torch.linalg.eigh(residuals)
-    signs = torch.where(vectors.sum(dim=0) < 0, -1.0, 1.0)  # an eigenvector's sign is arbitrary
-    shares = (values.clamp(min=0.0) / values[-1].clamp(min=TINY)).sqrt()
-    scaled = (vectors * signs * shares).flip(1)[:, :factors]
-    return torch.nn.functional.pad(scaled, (0, factors - scaled.shape[1]))
 
 
 def first_beliefs(geometry: Geometry, noise: Tensor, latent: Tensor) -> Beliefs:

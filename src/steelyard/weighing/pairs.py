@@ -37,7 +37,8 @@ class Pairs(NamedTuple):
         names = (*clients, *absent)[: max(MOST, len(clients))]
         place = {client: number for number, client in enumerate(self.clients)}
         known = [(new, place[client]) for new, client in enumerate(names) if client in place]
-        total, rounds = torch.zeros(2, len(names), len(names), dtype=torch.float64)
+        total = torch.zeros(len(names), len(names), dtype=torch.float64)
+        rounds = torch.zeros_like(total)
         if known:
             new, old = (torch.tensor(column) for column in zip(*known, strict=True))
             total[new.unsqueeze(1), new] = self.total[old.unsqueeze(1), old]

@@ -1,0 +1,121 @@
+"""Inverse-covariance weighting by maximum likelihood, with the number of factors inferred.
+
+In each coordinate x = y 1 + V u + noise, with y ~ N(0, σ_y²), u ~ N(0, I_D) and a noise level of each
+client's own: factor analysis in which one factor, the truth, has all its loadings fixed at 1. Contrasts
+between clients cannot tell V from V + 1cᵀ; the likelihood of the updates themselves can. It is fitted on the
+Gram matrix by expectation-maximisation. D is the one with the best Bayesian information criterion: where no
+errors are common, D = 0, which is inverse-variance weighting.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steelyard.geometry import Geometry
+from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+from steelyard.weighing.icov import check_factors, gls, leading_directions
+from steelyard.weighing.ivar import Past, infer
+from steelyard.weighing.steps import normalised, sample_prior, settle, typical
+
+
+@dataclass(frozen=True)
+class IcovEm(Weigher):
+    """ICOV by expectation-maximisation: clients that err together count as one.
+
+    `factors` is the most that are tried. `floor`, times the typical variance, bounds the noise of a client
+    from below; `clip` makes negative weights 0.
+    """
+
+    factors: int = 2
+    clip: bool = False
+    floor: float = 1e-3
+    iterations: int = 500
+    tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_factors("icov-em", self.factors)
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        equal = sample_prior(round.num_examples, 0.0, 1.0)
+        start, _ = infer(geometry, equal, Past.of({}, round, 0.0), 100, self.tolerance)
+        weights = normalised(start.weights)
+        residuals = geometry.around(weights) / geometry.size
+        scale = typical(residuals.diagonal())
+        if not bool(scale > 0):  # all sent the same
+            return Weighed(equal, state)
+        second = geometry.gram / geometry.size / scale
+        power = (weights @ second @ weights).clamp(min=self.floor)
+        best: tuple[float, Tensor, Fit, dict[str, Tensor]] | None = None
+        for factors in range(min(self.factors, max(0, len(equal) - 3)) + 1):
+            latent = leading_directions(residuals / scale, factors)
+            fit = Fit(latent, (residuals.diagonal() / scale).clamp(min=self.floor), power)
+
+            def step(_: Tensor) -> Tensor:
+                nonlocal fit
+                fit = improved(fit, second, self.floor)
+                return gls(fit.covariance, self.clip)
+
+            settled = settle(step, weights, self.iterations, self.tolerance)
+            criterion = _criterion(fit, second, geometry.size)
+            if best is None or criterion < best[0]:
+                best = criterion, settled.weights, fit, settled.evidence
+        assert best is not None
+        _, weights, fit, evidence = best
+        found = {"variance": scale * fit.covariance.diagonal(), "factors": torch.tensor(float(fit.factors))}
+        return Weighed(weights, state, {**found, **evidence})
+
+
+class Fit(NamedTuple):
+    """The parameters of the model, in units of the typical variance."""
+
+    latent: Tensor
+    """V, [J, D]."""
+    noise: Tensor
+    """σ_j², [J]."""
+    power: Tensor
+    """σ_y²."""
+
+    @property
+    def factors(self) -> int:
+        return self.latent.shape[1]
+
+    @property
+    def covariance(self) -> Tensor:
+        """Of the errors, without the truth."""
+        common: Tensor = self.latent @ self.latent.T
+        return common + torch.diag(self.noise)
+
+
+def improved(fit: Fit, second: Tensor, floor: float) -> Fit:
+    """One step of expectation-maximisation, given the second moments of the updates [J, J]."""
+    loadings = torch.cat([torch.ones_like(fit.noise).unsqueeze(1), fit.latent], dim=1)
+    weighted = loadings / fit.noise.unsqueeze(1)
+    precision = loadings.T @ weighted + torch.diag(
+        torch.cat([1 / fit.power.view(1), torch.ones(fit.factors, dtype=torch.float64)])
+    )
+    uncertainty = torch.linalg.inv(precision)
+    means = uncertainty @ weighted.T  # E[(y, u) | x] = means @ x
+    cross = means @ second  # E[(y, u) xᵀ]
+    square = uncertainty + cross @ means.T  # E[(y, u) (y, u)ᵀ]
+    latent = fit.latent
+    if fit.factors:
+        rest = cross[1:] - square[1:, :1]  # what u says of x − y
+        latent = torch.linalg.solve(square[1:, 1:], rest).T
+    loadings = torch.cat([loadings[:, :1], latent], dim=1)
+    noise = (
+        second.diagonal() - 2 * (loadings * cross.T).sum(dim=1) + ((loadings @ square) * loadings).sum(dim=1)
+    )
+    return Fit(latent, noise.clamp(min=floor), square[0, 0])
+
+
+def _criterion(fit: Fit, second: Tensor, size: int) -> float:
+    """−2 log likelihood + parameters · log K."""
+    clients, factors = fit.latent.shape
+    total = fit.covariance + fit.power
+    fitted = torch.linalg.slogdet(total).logabsdet + torch.linalg.solve(total, second).trace()
+    parameters = clients + 1 + clients * factors - factors * (factors - 1) // 2
+    return float(size * fitted) + parameters * math.log(size)
