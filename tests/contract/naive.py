@@ -270,7 +270,7 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
         if others:
             agreement[j] = np.average(cosine[j, others], weights=votes[others])
     middle = _weighted_median(agreement[camp], votes[camp])
-    united = parties > 2 and values[-1] > -values[0] and middle > 0
+    united = parties > 2 and values[-1] > -1.25 * values[0] and middle > 0
     bounded = np.minimum(n, (cap if united else 1) * np.median(n))
     weights = bounded * votes * np.minimum(1, (np.median(norms) or norms.mean()) / np.maximum(norms, 1e-300))
     if united:

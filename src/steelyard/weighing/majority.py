@@ -18,6 +18,7 @@ from steelyard.weighing.pairs import Pairs
 from steelyard.weighing.steps import TINY, normalised, sample_prior, typical
 
 SPREAD = 0.05  # of an agreement, at least: so much differs between honest clients by chance
+CLEAR = 1.25  # the clients agree when the leading eigenvalue exceeds the opposite one by this factor
 SD = 1.4826  # standard deviations in a median absolute deviation, of a normal distribution
 
 
@@ -100,8 +101,8 @@ class Camp(NamedTuple):
 def larger_camp(mean_cosines: Tensor, votes: Tensor) -> Camp:
     """Of the two sides of the leading eigenvector, the one with more votes.
 
-    Where clients repel each other (each holds a class of its own, say) the matrix has its largest eigenvalue
-    at the negative end, and the sides mean nothing.
+    Where clients repel each other (each holds a class of its own, say) the opposite end of the spectrum is as
+    strong or stronger, and the sides mean nothing.
     """
     root = votes.sqrt()
     values, vectors = torch.linalg.eigh(root.unsqueeze(1) * mean_cosines * root)
@@ -110,7 +111,7 @@ def larger_camp(mean_cosines: Tensor, votes: Tensor) -> Camp:
         ahead = ~ahead
     members = votes * ahead
     agreement = mean_cosines @ members / (members.sum() - members).clamp(min=TINY)
-    united = len(votes) > 2 and values[-1] > -values[0] and _median(agreement, members) > 0
+    united = len(votes) > 2 and values[-1] > -CLEAR * values[0] and _median(agreement, members) > 0
     return Camp(members, agreement, bool(united))
 
 
