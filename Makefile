@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo test lint setup bench clean
 .DEFAULT_GOAL := demo
 
-demo: setup            ## run the main job: a federation of ten clients on scikit-learn's digits
+demo: setup            ## run the main job: ten clients, three of them hostile, under three rules
 	@$(BIN)/steelyard run
 
 test: lint             ## lint, type-check and test

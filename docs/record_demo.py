@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-WIDTH = 92
+WIDTH = 80
 
 
 def record(folder: str) -> str:
@@ -49,6 +49,7 @@ def main() -> None:
     console.print(
         Text.from_ansi(re.sub(r"\x1b\[[0-9;]*[AKJlh]|\x1b\[\?25[lh]", "", frames[len(frames) // 2]))
     )
+    console.print()
     console.print(Text.from_ansi(end.strip("\n")))
     Path(__file__).with_name("demo.svg").write_text(console.export_svg(title="steelyard"), "utf-8")
 

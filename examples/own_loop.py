@@ -1,5 +1,7 @@
 """The third door: one rule in your own loop. Plain tensors in, weights with evidence out.
 
+Four parties of unequal size; the last one sends the opposite of what it learned.
+
 python examples/own_loop.py
 """
 
@@ -37,15 +39,10 @@ state = None
 for number in range(1, 16):
     before = parameters_to_vector(model.parameters()).detach()
     updates = torch.stack([train(model, rows) - before for rows in parties])
+    updates[-1] *= -1
 
-    weighed = sy.weigh(
-        updates,
-        rule="samples",
-        cap=1.5,
-        num_examples=[len(rows) for rows in parties],
-        round=number,
-        state=state,
-    )
+    counts = [len(rows) for rows in parties]
+    weighed = sy.weigh(updates, rule="majority", num_examples=counts, round=number, state=state)
     merged = sy.combine(updates, weighed.weights, rule="mean")
 
     state = weighed.state  # a rule that learns over rounds remembers here

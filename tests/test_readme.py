@@ -1,31 +1,49 @@
 """What the README shows works."""
 
 import re
+import runpy
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
 
 import steelyard as sy
+from steelyard import registry
+from steelyard.grid import read_grid
 from steelyard.layers import parse_override, presets
 from steelyard.spec import load_spec
 
-README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_the_two_commands_come_first() -> None:
     assert README.index("make demo") < README.index("make test") < README.index("## ")
 
 
-def test_the_spec_shown_is_valid() -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
-    spec = load_spec(tomllib.loads(block))
-    assert spec.objective["name"] == "proximal"
-    assert spec.data.partition["alpha"] == 0.1
-    assert spec.data.shift is not None
+def test_the_specs_shown_are_valid() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
+    hostile, whole = (load_spec(tomllib.loads(block)) for block in blocks)
+    assert (hostile.adversaries.count, hostile.adversaries.attack["scale"]) == (4, 2.0)
+    assert whole.objective["name"] == "proximal"
+    assert whole.data.partition["alpha"] == 0.1
+    assert whole.data.shift is not None
+
+
+def test_everything_that_answers_a_question_is_in_the_table() -> None:
+    for family in ("objectives", "sharings", "rules", "combiners", "datasets", "models"):
+        for name in registry.names(family):
+            assert f"`{name}`" in README, name
 
 
 def test_the_runs_shown_have_valid_specs() -> None:
     lines = re.findall(
-        r"^steelyard (?:run|compare|data show) (.*?)(?: {2,}#.*)?$", README, flags=re.MULTILINE
+        r"^steelyard (?:run|compare|grid|data show) (.*?)(?: {2,}#.*)?$", README, flags=re.MULTILINE
     )
     words = [word for line in lines for word in re.sub(r"--\w+ \S+", "", line).split()]
     assert len(words) > 5
@@ -39,3 +57,117 @@ def test_the_runs_shown_have_valid_specs() -> None:
 def test_the_python_shown_exists() -> None:
     for name in re.findall(r"\bsy\.(\w+)", README):
         assert hasattr(sy, name)
+
+
+def test_the_grid_shown_is_valid() -> None:
+    (line,) = re.findall(r"^steelyard grid (\S+ --rows \S+ --columns \S+)", README, flags=re.MULTILINE)
+    target, _, rows, _, columns = line.split()
+    plan = read_grid(target, {}, rows=rows, columns=columns, panels=None, seeds=None, metrics=None)
+    assert len(plan.rows.labels) * len(plan.columns.labels) == 6
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.splitlines()[0])
+def test_the_python_shown_can_be_read(block: str) -> None:
+    compile(block, "README.md", "exec")
+
+
+# Stand-ins for the frameworks: of each, what the README's class uses.
+
+
+class Base:
+    def configure_train(self, *arguments: Any) -> list[Any]:
+        return []
+
+
+class Array(np.ndarray):
+    def __new__(cls, values: Any) -> "Array":
+        return np.asarray(values).view(cls)
+
+    def numpy(self) -> Any:
+        return np.asarray(self)
+
+
+class DXO(SimpleNamespace):
+    def __init__(self, kind: str, data: Any, count: int = 1) -> None:
+        super().__init__(data_kind=kind, data=data)
+        self.get_meta_prop = lambda key, default: count
+        self.to_shareable = lambda: self
+
+
+@pytest.fixture
+def frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = {
+        "flwr.app": {"Array": Array, "ArrayRecord": dict},
+        "flwr.serverapp.strategy": {"FedAvg": Base},
+        "nvflare.apis.dxo": {
+            "DXO": DXO,
+            "DataKind": SimpleNamespace(WEIGHTS="WEIGHTS"),
+            "MetaKey": SimpleNamespace(NUM_STEPS_CURRENT_ROUND="steps"),
+            "from_shareable": lambda shareable: shareable.dxo,
+        },
+        "nvflare.apis.fl_constant": {"ReservedKey": SimpleNamespace(IDENTITY_NAME="name")},
+        "nvflare.app_common.abstract.aggregator": {"Aggregator": Base},
+        "nvflare.app_common.app_constant": {"AppConstants": SimpleNamespace(GLOBAL_MODEL="model")},
+    }
+    for name, values in members.items():
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        vars(sys.modules[name]).update(values)
+
+
+def shown_class(framework: str) -> Any:
+    """The README's class, with `merge` from the example that it is said to be in."""
+    (block,) = (each for each in PYTHON if f"from {framework}." in each)
+    names = {"merge": runpy.run_path(str(ROOT / "examples" / "in_your_loop.py"))["merge"]}
+    exec(block, names)
+    return names["Weighed"]
+
+
+MODEL = {"weight": np.zeros((5, 4), np.float32), "steps": np.array(7)}
+TRUTH = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
+
+
+def sent(client: int) -> dict[str, np.ndarray]:
+    """Three learn the truth, one its opposite, and one does not know the model."""
+    noise = 0.1 * np.random.default_rng(client).normal(size=TRUTH.shape).astype(np.float32)
+    update = -TRUTH if client == 3 else TRUTH + noise
+    return {"weight": np.ones(1, np.float32)} if client == 4 else {"weight": update, "steps": np.array(9)}
+
+
+def check(merged: dict[str, np.ndarray]) -> None:
+    assert np.abs(merged["weight"] - TRUTH).max() < 0.3
+    assert merged["weight"].dtype == np.float32
+    assert merged["steps"] == 7
+
+
+@pytest.mark.usefixtures("frameworks")
+def test_the_flower_strategy_shown_leaves_out_who_opposes_the_others() -> None:
+    def record(arrays: dict[str, np.ndarray]) -> dict[str, Array]:
+        return {name: Array(array) for name, array in arrays.items()}
+
+    def reply(client: int) -> SimpleNamespace:
+        content = {"arrays": record(sent(client)), "metrics": {"num-examples": 10}}
+        metadata = SimpleNamespace(src_node_id=client)
+        return SimpleNamespace(metadata=metadata, content=content, has_error=lambda: False)
+
+    strategy = shown_class("flwr")()
+    failed = SimpleNamespace(has_error=lambda: True)
+    for number in (1, 2, 3):
+        strategy.configure_train(number, record(MODEL), {}, None)
+        merged, metrics = strategy.aggregate_train(number, [failed, *map(reply, range(5))])
+    check(merged)
+    assert metrics is None
+
+
+@pytest.mark.usefixtures("frameworks")
+def test_the_nvflare_aggregator_shown_leaves_out_who_opposes_the_others() -> None:
+    def shareable(client: int, kind: str = "WEIGHTS") -> SimpleNamespace:
+        name = f"site-{client}"
+        return SimpleNamespace(dxo=DXO(kind, sent(client), 10), get_peer_prop=lambda key, default: name)
+
+    aggregator = shown_class("nvflare")()
+    context = SimpleNamespace(get_prop=lambda key: {"weights": MODEL})
+    for _ in (1, 2, 3):
+        assert all(aggregator.accept(shareable(client), context) for client in range(5))
+        assert not aggregator.accept(shareable(0, "METRICS"), context)
+        merged = aggregator.aggregate(context).data
+    check(merged)

@@ -14,14 +14,19 @@ import steelyard as sy
 from steelyard.record import Run
 
 
-def test_run_alone_shows_ten_clients_the_accuracy_and_the_path(place: Path) -> None:
+def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:
     done = process("run")
     assert (done.returncode, done.stderr) == (0, "")
     assert [f"client-{number}" in done.stdout for number in range(10)] == [True] * 10
-    assert "test accuracy" in done.stdout
-    (path,) = (place / "runs").iterdir()
-    assert str(path.relative_to(place)) in done.stdout
-    assert len(Run(path).rounds) == 30
+    runs = {path.name.partition("poisoned-")[2]: Run(path) for path in (place / "runs").iterdir()}
+    assert set(runs) == {"samples-s0", "ivar-vb-s0", "majority-s0"}
+    for run in runs.values():
+        assert str(run.path.relative_to(place)) in done.stdout
+        assert len(run.rounds) == 30
+    accuracies = {name: run.rounds[-1]["accuracy"] for name, run in runs.items()}
+    assert accuracies["samples-s0"] + 0.2 < min(accuracies["ivar-vb-s0"], accuracies["majority-s0"])
+    lines = {line.rpartition("  no ")[0].strip(): line.split()[-3:] for line in done.stdout.splitlines()}
+    assert lines["names the three"] == ["no", "yes", "yes"]
 
 
 def test_help_is_quick_and_does_not_load_torch() -> None:

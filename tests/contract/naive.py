@@ -262,8 +262,9 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
     scale = crowd**2 * (np.median(middle) or middle.mean())
     votes = 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(parties)
     values, vectors = np.linalg.eigh(np.sqrt(np.outer(votes, votes)) * cosine)
-    camp = vectors[:, -1] > 0
-    camp = ~camp if votes[~camp].sum() > votes[camp].sum() else camp
+    sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
+    within = [(votes * side) @ cosine @ (votes * side) for side in sides]
+    camp = max(zip(sides, within, strict=True), key=lambda pair: (round(votes[pair[0]].sum()), pair[1]))[0]
     agreement = np.zeros(parties)
     for j in range(parties):
         others = [i for i in range(parties) if camp[i] and i != j]
@@ -272,7 +273,7 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
     middle = _weighted_median(agreement[camp], votes[camp])
     united = parties > 2 and values[-1] > -1.25 * values[0] and middle > 0
     bounded = np.minimum(n, (cap if united else 1) * np.median(n))
-    weights = bounded * votes * np.minimum(1, (np.median(norms) or norms.mean()) / np.maximum(norms, 1e-300))
+    weights = bounded * votes * np.minimum(1, np.sort(norms)[(parties - 1) // 2] / np.maximum(norms, 1e-300))
     if united:
         spread = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
         weights = weights * np.clip(2 + (agreement - middle) / (tolerance * spread), 0, 1)

@@ -3,16 +3,19 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from steelyard import __version__
 from steelyard.cli.data import app as data_app
+from steelyard.cli.demo import run_demo
 from steelyard.cli.grid import grid
+from steelyard.cli.reproduce import reproduce
 from steelyard.cli.shared import (
     Json,
     Out,
+    finish,
     guarded,
     one_target,
     seed_numbers,
@@ -20,12 +23,7 @@ from steelyard.cli.shared import (
     split_words,
     stderr,
 )
-from steelyard.errors import InputError, SteelyardError, unknown
-
-if TYPE_CHECKING:
-    from steelyard.federation import Federation
-    from steelyard.record import Recorder
-    from steelyard.state import FederationState
+from steelyard.errors import InputError, unknown
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,7 +31,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Federated learning for parties that are unequal and not all to be trusted.\n\n"
-    "[bold]steelyard run[/] trains ten clients on scikit-learn's digits, with no download, in seconds. "
+    "[bold]steelyard run[/] trains ten clients, three of which send noise, under three rules that say who "
+    "counts, with no download, in seconds. "
     "[bold]steelyard list presets[/] shows what else is ready to run, and every setting can be changed:\n\n"
     "[cyan]steelyard run fedprox data.dataset=mnist model=light-cnn rounds=50 training.lr=0.1[/]",
 )
@@ -70,7 +69,9 @@ def run(
 ) -> None:
     """Run a federation and record it.
 
-    Without an argument: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
+    Without an argument: the demo. Three of ten clients send noise; the preset [cyan]poisoned[/] is run under
+    FedAvg, IVAR-VB and majority, and shown side by side. With only settings, they change FedAvg on
+    scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
 
     Settings come from the defaults, then the preset, then the file, then the command line. The run keeps them
     all as [cyan]spec.toml[/], which is itself a file to run.
@@ -79,9 +80,13 @@ def run(
 
         steelyard run
         steelyard run fedprox objective.mu=0.01 --seed 3
+        steelyard run poisoned weighing=ivar-vb adversaries.attack=sign-flip
         steelyard run my.toml data.clients=50 clients_per_round=10
         steelyard run model=my_package:make_model training.steps=20
     """
+    if not words:
+        run_demo(seed, out, as_json)
+        return
     with stderr().status("loading"):
         from steelyard.experiment import build, recorder_for
         from steelyard.spec import load_spec
@@ -91,7 +96,7 @@ def run(
             overrides["seed"] = seed
         spec = load_spec(target, overrides)
         federation = build(spec)
-    _show_run(_finish(spec.name, federation, recorder_for(spec, out)), as_json)
+    _show_run(finish(spec.name, federation, recorder_for(spec, out)), as_json)
 
 
 @app.command()
@@ -135,7 +140,7 @@ def resume(
         from steelyard.experiment import reopen
 
         federation, recorder, state = reopen(path)
-    _show_run(_finish(path.name, federation, recorder, state), as_json)
+    _show_run(finish(path.name, federation, recorder, state), as_json)
 
 
 @app.command()
@@ -172,6 +177,7 @@ def compare(
 
 
 app.command()(grid)
+app.command()(reproduce)
 
 
 @app.command()
@@ -221,21 +227,6 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 def main() -> None:
     sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found where the user stands
     app(prog_name="steelyard")
-
-
-def _finish(
-    name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
-) -> Path:
-    """Run a federation to its end with a progress display on standard error."""
-    from steelyard.report.terminal import progress
-
-    with progress(stderr(), name, federation.rounds) as observer:
-        try:
-            federation.run(observer, recorder=recorder, state=state)
-        except KeyboardInterrupt:
-            hint = f"`steelyard resume {recorder.path}` goes on."
-            raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
-    return recorder.path
 
 
 def _show_run(path: Path, as_json: bool) -> None:

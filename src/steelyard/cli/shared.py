@@ -15,6 +15,10 @@ from steelyard.errors import InputError, SteelyardError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from steelyard.federation import Federation
+    from steelyard.record import Recorder
+    from steelyard.state import FederationState
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")
 ]
@@ -66,6 +70,21 @@ def stderr() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+def finish(
+    name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
+) -> Path:
+    """Run a federation to its end with a progress display on standard error."""
+    from steelyard.report.terminal import progress
+
+    with progress(stderr(), name, federation.rounds) as observer:
+        try:
+            federation.run(observer, recorder=recorder, state=state)
+        except KeyboardInterrupt:
+            hint = f"`steelyard resume {recorder.path}` goes on."
+            raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
+    return recorder.path
 
 
 def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:

@@ -51,7 +51,7 @@ class Majority(Weigher):
         votes = 1 / crowding(geometry.pairwise, self.crowd)
         camp = larger_camp(pairs.mean(count), votes)
         trust = camp.trust(self.tolerance) if camp.united else torch.ones_like(votes)
-        length = typical(geometry.norms) / geometry.norms.clamp(min=TINY)
+        length = _median(geometry.norms, torch.ones_like(votes)) / geometry.norms.clamp(min=TINY)
         prior = sample_prior(round.num_examples, 1.0, self.cap if camp.united else 1.0)
         weights = normalised(prior * votes * trust * length.clamp(max=1.0))
         evidence = {
@@ -99,7 +99,7 @@ class Camp(NamedTuple):
 
 
 def larger_camp(mean_cosines: Tensor, votes: Tensor) -> Camp:
-    """Of the two sides of the leading eigenvector, the one with more votes.
+    """Of the two sides of the leading eigenvector, the one with more votes; of two alike, the more united.
 
     Where clients repel each other (each holds a class of its own, say) the opposite end of the spectrum is as
     strong or stronger, and the sides mean nothing.
@@ -107,12 +107,15 @@ def larger_camp(mean_cosines: Tensor, votes: Tensor) -> Camp:
     root = votes.sqrt()
     values, vectors = torch.linalg.eigh(root.unsqueeze(1) * mean_cosines * root)
     ahead = vectors[:, -1] > 0
-    if votes[~ahead].sum() > votes[ahead].sum():
-        ahead = ~ahead
-    members = votes * ahead
+    members = max(votes * ahead, votes * ~ahead, key=lambda side: _strength(mean_cosines, side))
     agreement = mean_cosines @ members / (members.sum() - members).clamp(min=TINY)
     united = len(votes) > 2 and values[-1] > -CLEAR * values[0] and _median(agreement, members) > 0
     return Camp(members, agreement, bool(united))
+
+
+def _strength(mean_cosines: Tensor, votes: Tensor) -> tuple[int, float]:
+    """Whole votes first, then how much its members agree."""
+    return round(float(votes.sum())), float(votes @ mean_cosines @ votes)
 
 
 def _median(values: Tensor, weights: Tensor) -> Tensor:

@@ -1,0 +1,24 @@
+"""`steelyard run` alone: what the project is about, on one screen."""
+
+from pathlib import Path
+
+from steelyard.cli.shared import finish, show_values, stderr
+
+PRESET = "poisoned"
+RULES = ("samples", "ivar-vb", "majority")
+
+
+def run_demo(seed: int | None, out: Path, as_json: bool) -> None:
+    """One poisoned federation under three rules, each an ordinary recorded run, side by side."""
+    with stderr().status("loading"):
+        from steelyard.experiment import build, recorder_for
+        from steelyard.record import Run
+        from steelyard.report.demo import demo_report
+        from steelyard.report.summary import summarise
+        from steelyard.spec import load_spec
+
+        same = {} if seed is None else {"seed": seed}
+        specs = [load_spec(PRESET, {**same, "weighing": rule, "name": f"{PRESET}-{rule}"}) for rule in RULES]
+    paths = [finish(spec.name, build(spec), recorder_for(spec, out)) for spec in specs]
+    summaries = {rule: summarise(Run(path)) for rule, path in zip(RULES, paths, strict=True)}
+    show_values({"runs": summaries}, lambda: demo_report(summaries), as_json)
