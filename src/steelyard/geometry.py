@@ -40,6 +40,13 @@ class Products:
     square: Tensor
     """⟨r, r⟩."""
 
+    def distances(self, near: Tensor, share: Tensor) -> Tensor:
+        """‖x_j − y‖² for y = Σ a_i d_i + s r, [J]; what all have in common cancels before it is multiplied."""
+        mixed, short = self.gram @ near, 1 - share
+        close = self.gram.diagonal() - 2 * mixed + near @ mixed
+        far = 2 * short * (self.along - near @ self.along) + short.square() * self.square
+        return (close + far).clamp_(min=0.0)
+
 
 class Geometry:
     """The updates X [J, K] of a round, seen through their inner products."""
@@ -97,11 +104,7 @@ class Geometry:
 
     def distances(self, weights: Tensor) -> Tensor:
         """‖x_j − Σ a_i x_i‖², [J] float64, for any weights a."""
-        part, short = self.products, 1 - weights.sum()
-        mixed = part.gram @ weights
-        near = part.gram.diagonal() - 2 * mixed + weights @ mixed
-        far = 2 * short * (part.along - weights @ part.along) + short.square() * part.square
-        return (near + far).clamp_(min=0.0)
+        return self.products.distances(weights, weights.sum())
 
     def around(self, weights: Tensor) -> Tensor:
         """⟨x_i − y, x_j − y⟩ for y = Σ a_i x_i and weights a that sum to 1, [J, J] float64."""

@@ -15,6 +15,8 @@ Row = Mapping[str, Value]
 def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
     """Numbers of the round that need no evaluation."""
     metrics = {"used": float(len(done.clients)), "refused": float(len(done.refused))}
+    if len(done.weights):  # how many clients the round is made of in effect: 1 if one of them is everything
+        metrics["effective_clients"] = float(done.weights.abs().sum() ** 2 / done.weights.square().sum())
     losses = [replies[client].metrics["loss"] for client in done.clients if "loss" in replies[client].metrics]
     if losses and len(losses) == len(done.clients):
         metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)

@@ -28,6 +28,14 @@ def gls(covariance: Tensor, clip: bool) -> Tensor:
     return normalised(solved.clamp(min=0.0)) if clip else solved / solved.sum()
 
 
+def factor_gls(latent: Tensor, noise: Tensor, clip: bool) -> Tensor:
+    """The same for Φ = V Vᵀ + diag(σ_j²), without forming it (Woodbury)."""
+    precise = latent / noise.unsqueeze(1)
+    core = torch.eye(latent.shape[1], dtype=torch.float64) + latent.T @ precise
+    solved = 1 / noise - precise @ torch.linalg.solve(core, precise.sum(dim=0))
+    return normalised(solved.clamp(min=0.0)) if clip else solved / solved.sum()
+
+
 def leading_directions(residuals: Tensor, factors: int) -> Tensor:
     """V [J, D]: leading eigenvectors of the residual Gram matrix, as long as their standard deviations."""
     values, vectors = torch.linalg.eigh(residuals)

@@ -17,7 +17,7 @@ from torch import Tensor
 from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
-from steelyard.weighing.icov import check_factors, gls, leading_directions
+from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.steps import normalised, sample_prior, settle, typical
 
@@ -57,7 +57,7 @@ class IcovEm(Weigher):
             def step(_: Tensor) -> Tensor:
                 nonlocal fit
                 fit = improved(fit, second, self.floor)
-                return gls(fit.covariance, self.clip)
+                return factor_gls(fit.latent, fit.noise, self.clip)
 
             settled = settle(step, weights, self.iterations, self.tolerance)
             criterion = _criterion(fit, second, geometry.size)

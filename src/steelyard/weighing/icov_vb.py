@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.geometry import Geometry
+from steelyard.geometry import Geometry, Products
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
-from steelyard.weighing.icov import check_factors, gls, leading_directions
+from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised, sample_prior, settle, typical
@@ -52,12 +52,15 @@ class IcovVb(Weigher):
         def step(weights: Tensor) -> Tensor:
             nonlocal beliefs
             beliefs = improve(beliefs, geometry, past, least)
-            return gls(covariance(beliefs), self.clip)
+            return factor_gls(*loadings_and_noise(beliefs), self.clip)
 
         settled = settle(step, equal, self.iterations, self.tolerance)
         kept = past.and_now(state, round, beliefs.noise)
         kept = remember(kept, round.clients, latent=beliefs.latent)
-        evidence = {"variance": covariance(beliefs).diagonal().clone(), **settled.evidence}
+        evidence = {
+            "variance": beliefs.scale_u * beliefs.latent.square().sum(dim=1) + beliefs.noise,
+            **settled.evidence,
+        }
         return Weighed(settled.weights, kept, evidence)
 
 
@@ -94,20 +97,19 @@ def improve(beliefs: Beliefs, geometry: Geometry, past: Past, least: Tensor) -> 
     """One round of eqs. 14 to 23, with p_j = 1/σ_j² in the place of 1/σ²."""
     clients, factors = beliefs.latent.shape
     size, part = geometry.size, geometry.products
-    top = torch.cat([part.gram, part.along.unsqueeze(1)], dim=1)
-    basis = torch.cat([top, torch.cat([part.along, part.square.view(1)]).unsqueeze(0)])
-    updates = torch.cat([torch.eye(clients, dtype=torch.float64), torch.ones(clients, 1).double()], dim=1)
     eye = torch.eye(factors, dtype=torch.float64)
     precision, latent = 1 / past.mean_with(beliefs.noise), beliefs.latent
 
     uncertainty = 1 / (1 / beliefs.scale_y + precision.sum())  # λ, eq. 14
-    truth = uncertainty * (updates.T @ precision - beliefs.directions @ (latent.T @ precision))  # eq. 15
-    residuals = updates - truth
+    heard = torch.cat([precision, precision.sum().view(1)])  # x_j = d_j + r
+    truth = uncertainty * (heard - beliefs.directions @ (latent.T @ precision))  # eq. 15
     seconds = beliefs.spread + latent.unsqueeze(2) * latent.unsqueeze(1)
     phi = torch.linalg.inv(eye / beliefs.scale_u + (precision.view(-1, 1, 1) * seconds).sum(dim=0))  # eq. 16
-    directions = residuals.T @ (precision.unsqueeze(1) * latent) @ phi  # eq. 17
-    along = residuals @ basis @ directions  # Uᵀ(x_j − y)
-    power, axes = torch.linalg.eigh(size * phi + directions.T @ basis @ directions)
+    told = precision.unsqueeze(1) * latent
+    directions = torch.cat([told, told.sum(dim=0, keepdim=True)]) - truth.unsqueeze(1) * told.sum(dim=0)
+    directions = directions @ phi  # eq. 17
+    along = inner_with_residuals(truth, directions, part)  # Uᵀ(x_j − y)
+    power, axes = torch.linalg.eigh(size * phi + directions.T @ basis_times(directions, part))
     power = power.clamp(min=TINY)  # rounding can take it below 0
     square = (axes * power) @ axes.T  # E[UᵀU]
     shrunk = 1 / beliefs.scale_v + precision.view(-1, 1, 1) * power
@@ -115,21 +117,38 @@ def improve(beliefs: Beliefs, geometry: Geometry, past: Past, least: Tensor) -> 
     latent = precision.unsqueeze(1) * (spread @ along.unsqueeze(2)).squeeze(2)  # eq. 19
     seconds = spread + latent.unsqueeze(2) * latent.unsqueeze(1)
 
-    distances = ((residuals @ basis) * residuals).sum(dim=1).clamp(min=0.0)
+    distances = part.distances(truth[:-1], truth[-1])
     explained = 2 * (latent * along).sum(dim=1) - (square * seconds).sum(dim=(1, 2))
     return Beliefs(
         directions,
         latent,
         spread,
         (uncertainty + (distances - explained) / size).clamp(min=least),  # eq. 23, its indices put right
-        uncertainty + (truth @ basis @ truth).clamp(min=0.0) / size,  # eq. 20
+        uncertainty + (truth @ basis_times(truth, part)).clamp(min=0.0) / size,  # eq. 20
         power.sum() / (factors * size),  # eq. 21
         (seconds.diagonal(dim1=1, dim2=2).sum() / (factors * clients)).clamp(min=TINY),  # eq. 22
     )
 
 
-def covariance(beliefs: Beliefs) -> Tensor:
-    """Φ = σ_u² V Vᵀ + diag(σ_j²), up to a factor."""
+def basis_times(coefficients: Tensor, part: Products) -> Tensor:
+    """The Gram matrix of the J + 1 basis vectors times a vector, or the columns of a matrix."""
+    rows, last = coefficients[:-1], coefficients[-1:]
+    along = part.along if coefficients.dim() == 1 else part.along.unsqueeze(1)
+    return torch.cat(
+        [part.gram @ rows + along * last, (part.along @ rows + part.square * last[0]).view_as(last)]
+    )
+
+
+def inner_with_residuals(truth: Tensor, directions: Tensor, part: Products) -> Tensor:
+    """⟨x_j − y, u_d⟩, [J, D], such that what all updates have in common cancels before it is multiplied."""
+    near, short = truth[:-1], 1 - truth[-1]
+    rows, last = directions[:-1], directions[-1]
+    mixed = part.gram @ rows
+    beyond = (part.along - near @ part.along).unsqueeze(1) * last
+    return mixed - near @ mixed + beyond + short * (part.along @ rows + part.square * last)
+
+
+def loadings_and_noise(beliefs: Beliefs) -> tuple[Tensor, Tensor]:
+    """V and σ_j² of Φ = V Vᵀ + diag(σ_j²), up to a factor."""
     scale = beliefs.noise.max()
-    latent = beliefs.latent * (beliefs.scale_u / scale).sqrt()
-    return latent @ latent.T + torch.diag(beliefs.noise / scale)
+    return beliefs.latent * (beliefs.scale_u / scale).sqrt(), beliefs.noise / scale
