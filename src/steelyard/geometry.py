@@ -41,7 +41,7 @@ class Products:
     """⟨r, r⟩."""
 
     def distances(self, near: Tensor, share: Tensor) -> Tensor:
-        """‖x_j − y‖² for y = Σ a_i d_i + s r, [J]; what all have in common cancels before it is multiplied."""
+        """‖x_j − y‖² for y = Σ a_i d_i + s r, [J]; what all have in common cancels before it is squared."""
         mixed, short = self.gram @ near, 1 - share
         close = self.gram.diagonal() - 2 * mixed + near @ mixed
         far = 2 * short * (self.along - near @ self.along) + short.square() * self.square
