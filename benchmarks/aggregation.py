@@ -1,12 +1,12 @@
 """What weighing and combining cost, beside one Gram matrix and one weighted mean of the same updates.
 
-    python benchmarks/aggregation.py                 # every rule and shape, ByzFL, an 8 GB file; an hour
+    python benchmarks/aggregation.py                 # every rule and shape, ByzFL, an 8 GB file; ten minutes
     python benchmarks/aggregation.py --quick         # small shapes and a small file, a minute or two
     python benchmarks/aggregation.py --rules ivar-vb krum --no-peers --no-file
 
-A rule's time is that of weighing updates never seen before and mixing them. Just before it, in each
-repetition, the Gram matrix and the mix alone are timed, and ratios are formed within the repetition. ByzFL is
-fetched on first use. Writes benchmarks/results/aggregation.md and .json as results come in.
+In each repetition the Gram matrix and a mix are timed, then what every rule does beyond them; the time of a
+rule is their sum, and ratios are formed within the repetition. ByzFL is fetched on first use. Writes
+benchmarks/results/aggregation.md and .json as results come in.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from contenders.aggregation_report import markdown
 from contenders.peers import UnavailableError, folder_of
 from contenders.plans import peak
 from contenders.report import header
-from contenders.rule_times import baseline, naive_ivar, time_rule
+from contenders.rule_times import baseline, naive_ivar, time_rules
 from contenders.turns import spoil, updates
 
 from steelyard import registry
@@ -42,11 +42,11 @@ def time_shape(clients: int, size: int, rules: list[str]) -> Iterator[dict[str, 
     """Every rule on clean updates, then on the same with outliers."""
     rows = updates(clients, size)
     baseline(rows)
-    repetitions = 3 if clients**2 * size >= LONG else 5
+    repetitions = 3 if clients**2 * size >= LONG else 7
+    built = {name: registry.build("rules", {"name": name}) for name in rules}
     for scene in ("clean", "outliers"):
         rows = spoil(rows) if scene == "outliers" else rows
-        for name in rules:
-            result = time_rule(rows, registry.build("rules", {"name": name}), repetitions)
+        for name, result in time_rules(rows, built, repetitions):
             note(f"  {scene}, {name}: {1000 * result['whole']:.0f} ms, {result['ratio']:.2f} × Gram + mix")
             yield {"clients": clients, "size": size, "scene": scene, "rule": name, **result}
 

@@ -1,6 +1,9 @@
 """How long a weighing rule takes beside a Gram matrix and a mix, and beside the same rule written naively."""
 
 import statistics
+import time
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from contenders.turns import in_turns, middle_ratio, seconds, spoil, updates
 from steelyard import registry
-from steelyard.geometry import Geometry
+from steelyard.geometry import Geometry, Products
 from steelyard.types import RoundInfo
 from steelyard.weighing import Weigher
 
@@ -17,37 +20,61 @@ def first_round(clients: int) -> RoundInfo:
     return RoundInfo(1, tuple(map(str, range(clients))), torch.ones(clients, dtype=torch.float64))
 
 
-def baseline(rows: Tensor) -> tuple[float, float]:
-    """Seconds of one Gram matrix and of one mix."""
+class Warm(Geometry):
+    """A geometry whose Gram matrix is there already, and that knows whether it was wanted."""
+
+    def __init__(self, cold: Geometry) -> None:
+        super().__init__(cold.updates)
+        self.cold, self.wanted = cold, False
+
+    @cached_property
+    def norms(self) -> Tensor:
+        return self.cold.norms
+
+    @cached_property
+    def products(self) -> Products:
+        self.wanted = True
+        return self.cold.products
+
+
+def baseline(rows: Tensor) -> tuple[Geometry, float, float]:
+    """Seconds of one Gram matrix and of one mix, and the geometry that has it now."""
     geometry, equal = Geometry(rows), torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
-    return seconds(lambda: geometry.products), seconds(lambda: geometry.mix(equal))
+    return geometry, seconds(lambda: geometry.products), seconds(lambda: geometry.mix(equal))
 
 
-def time_rule(rows: Tensor, rule: Weigher, repetitions: int) -> dict[str, Any]:
-    """A rule from the updates to the mean, the part of it that is J×J work, and the baseline before it."""
+def time_rules(
+    rows: Tensor, rules: dict[str, Weigher], repetitions: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The J×J work of each rule, beside a Gram matrix and a mix that were timed just before all of them.
+
+    A rule's whole time is their sum: it reads the updates for nothing else.
+    """
     info = first_round(len(rows))
-    found: dict[str, list[float]] = {name: [] for name in ("gram", "mix", "whole", "own")}
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in rules}
+    evidence: dict[str, Any] = {}
     for _ in range(repetitions):
-        gram, mix = baseline(rows)
-        geometry = Geometry(rows)
-
-        def whole(geometry: Geometry = geometry) -> None:
-            geometry.mix(rule.weigh(geometry, info, rule.init()).weights)
-
-        found["gram"].append(gram)
-        found["mix"].append(mix)
-        found["whole"].append(seconds(whole))
-        found["own"].append(seconds(lambda geometry=geometry: rule.weigh(geometry, info, rule.init())))
-    both = [gram + mix for gram, mix in zip(found["gram"], found["mix"], strict=True)]
-    middle = {name: statistics.median(values) for name, values in found.items()}
-    evidence = rule.weigh(geometry, info, rule.init()).evidence
-    return {
-        **middle,
-        "ratio": middle_ratio(found["whole"], both),
-        "own_ratio": middle_ratio(found["own"], both),
-        "iterations": float(evidence["iterations"]) if "iterations" in evidence else None,
-        "raw": found,
-    }
+        cold, gram, mix = baseline(rows)
+        for name, rule in rules.items():
+            warm = Warm(cold)
+            start = time.perf_counter()
+            evidence[name] = rule.weigh(warm, info, rule.init()).evidence
+            own = time.perf_counter() - start
+            whole = own + mix + (gram if warm.wanted else 0.0)
+            for key, value in (("gram", gram), ("mix", mix), ("own", own), ("whole", whole)):
+                found[name].setdefault(key, []).append(value)
+    for name, raw in found.items():
+        both = [gram + mix for gram, mix in zip(raw["gram"], raw["mix"], strict=True)]
+        yield (
+            name,
+            {
+                **{key: statistics.median(values) for key, values in raw.items()},
+                "ratio": middle_ratio(raw["whole"], both),
+                "own_ratio": middle_ratio(raw["own"], both),
+                "iterations": float(evidence[name]["iterations"]) if "iterations" in evidence[name] else None,
+                "raw": raw,
+            },
+        )
 
 
 def naive_ivar(clients: int, size: int) -> dict[str, Any]:
