@@ -46,6 +46,9 @@ def draw(
         place.set_xlabel(across, fontsize=8.5, color=FAINT)
         if log:
             place.set_yscale("log")
+            place.yaxis.set_major_formatter("{x:g}")
+            place.yaxis.set_minor_formatter("{x:g}")
+            place.tick_params(which="minor", colors=FAINT, labelsize=7, length=0)
         place.spines[["top", "right"]].set_visible(False)
         place.spines[["left", "bottom"]].set_color("#cfd8dc")
         place.tick_params(colors=FAINT, labelsize=8, length=2)
@@ -56,7 +59,9 @@ def draw(
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8.5, labelcolor=INK)
     width = figure.get_size_inches()[0]
-    figure.subplots_adjust(left=0.6 / width, right=1 - 1.75 / width, top=0.82, bottom=0.16, wspace=0.22)
+    figure.subplots_adjust(
+        left=0.7 / width, right=1 - 1.75 / width, top=0.82, bottom=0.16, wspace=0.28 if log else 0.12
+    )
     figure.savefig(path, dpi=DPI)
 
 

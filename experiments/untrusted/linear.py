@@ -53,9 +53,7 @@ def one_round(draws: Sequence[int]) -> dict[str, dict[str, float]]:
     return table
 
 
-def over_rounds(
-    draws: Sequence[int], participation: float, rows: int, rounds: int = 10, features: int = 20
-) -> dict[str, float]:
+def over_rounds(draws: Sequence[int], participation: float, rows: int, rounds: int = 10) -> dict[str, float]:
     """The same in the clique's setting, with `rows` fresh rows a round; parties miss some of the rounds.
 
     The mean over rounds after the first; rules remember the parties by name.
@@ -65,9 +63,7 @@ def over_rounds(
         states: dict[str, Any] = {}
         order = torch.Generator().manual_seed(seed)
         for number in range(1, rounds + 1):
-            drawn = synthetic_parties(
-                features=features, rows=rows, seed=1000 * seed + number, **{**CLIQUE, "overlap": 0.9}
-            )
+            drawn = synthetic_parties(rows=rows, seed=1000 * seed + number, **CLIQUE)
             present = torch.randperm(7, generator=order)[: max(2, round(7 * participation))].sort().values
             estimates = least_squares(drawn.inputs[present], drawn.targets[present])
             names = [f"party-{place}" for place in present.tolist()]

@@ -17,7 +17,7 @@ from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.ivar import Past, infer
-from steelyard.weighing.steps import normalised, sample_prior, settle
+from steelyard.weighing.steps import normalised, settle
 
 LEAST = 1e-9  # of the mean variance: below this a variance is 0 for all we can tell
 
@@ -67,8 +67,7 @@ class IcovMle(Weigher):
         check_factors("icov-mle", self.factors)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        prior = sample_prior(round.num_examples, 0.0, 1.0)
-        start, _ = infer(geometry, prior, Past.of({}, round, 0.0), 100, self.tolerance)
+        start, _ = infer(geometry, Past.of({}, round, 0.0), 100, self.tolerance)
 
         def step(weights: Tensor) -> Tensor:
             return gls(

@@ -41,7 +41,7 @@ class IcovEm(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         equal = sample_prior(round.num_examples, 0.0, 1.0)
-        start, _ = infer(geometry, equal, Past.of({}, round, 0.0), 100, self.tolerance)
+        start, _ = infer(geometry, Past.of({}, round, 0.0), 100, self.tolerance)
         weights = normalised(start.weights)
         residuals = geometry.around(weights) / geometry.size
         scale = typical(residuals.diagonal())

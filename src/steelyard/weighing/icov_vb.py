@@ -38,7 +38,7 @@ class IcovVb(Weigher):
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         past = Past.of(state, round, self.memory)
         equal = sample_prior(round.num_examples, 0.0, 1.0)
-        start, noise = infer(geometry, equal, past, self.iterations, self.tolerance)
+        start, noise = infer(geometry, past, self.iterations, self.tolerance)
         distances = geometry.distances(normalised(start.weights))
         if not bool(distances.max() > 0):  # all sent the same
             return Weighed(equal, state)

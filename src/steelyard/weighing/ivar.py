@@ -86,26 +86,25 @@ class IvarVb(Weigher):
     tolerance: float = 1e-9
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        prior, equal = (sample_prior(round.num_examples, power, self.cap) for power in (self.samples, 0.0))
+        prior = sample_prior(round.num_examples, self.samples, self.cap)
         past = Past.of(state, round, self.memory)
-        settled, noise = infer(geometry, equal, past, self.iterations, self.tolerance)
+        settled, noise = infer(geometry, past, self.iterations, self.tolerance)
         evidence = {"variance": past.mean_with(noise), **settled.evidence}
         return Weighed(normalised(prior * settled.weights), past.and_now(state, round, noise), evidence)
 
 
-def infer(
-    geometry: Geometry, prior: Tensor, past: Past, iterations: int, tolerance: float
-) -> tuple[Settled, Tensor]:
+def infer(geometry: Geometry, past: Past, iterations: int, tolerance: float) -> tuple[Settled, Tensor]:
     """The posterior mean's weights on the updates, which sum to at most 1, and each client's noise."""
-    size, counts = geometry.size, prior * len(prior)
+    size = geometry.size
+    equal = torch.full((len(geometry),), 1 / len(geometry), dtype=torch.float64)
     tau = geometry.gram.diagonal().mean() / size  # τ², the prior's variance
     if not bool(tau > 0):
-        return Settled(prior, 0, True), torch.zeros_like(prior)
-    noise = torch.full_like(prior, float(tau))
+        return Settled(equal, 0, True), torch.zeros_like(equal)
+    noise = torch.full_like(equal, float(tau))
 
     def step(weights: Tensor) -> Tensor:
         nonlocal tau, noise
-        precision = counts / past.mean_with(noise)
+        precision = 1 / past.mean_with(noise)
         uncertainty = 1 / (1 / tau + precision.sum())  # λ, eq. 10
         following = uncertainty * precision  # eq. 11
         square = (following @ geometry.gram @ following).clamp(min=0.0)  # rounding can take it below 0
@@ -113,4 +112,4 @@ def infer(
         noise = uncertainty + geometry.distances(following) / size  # eq. 13
         return following
 
-    return settle(step, prior, iterations, tolerance), noise
+    return settle(step, equal, iterations, tolerance), noise
