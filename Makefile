@@ -30,4 +30,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 clean:                 ## undo: the virtual environment, caches and build leftovers (recorded runs stay)
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests examples benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +

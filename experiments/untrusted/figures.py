@@ -26,6 +26,7 @@ def draw(
 ) -> None:
     """Small line charts beside each other, with one legend."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
     figure = Figure(figsize=(3.3 * len(panels) + 1.9, 3.4), facecolor="white")
     axes = figure.subplots(1, len(panels), sharey=not log, squeeze=False)[0]
@@ -46,6 +47,7 @@ def draw(
         place.set_xlabel(across, fontsize=8.5, color=FAINT)
         if log:
             place.set_yscale("log")
+            place.yaxis.set_minor_locator(LogLocator(subs=(2.0, 3.0, 5.0)))
             place.yaxis.set_major_formatter("{x:g}")
             place.yaxis.set_minor_formatter("{x:g}")
             place.tick_params(which="minor", colors=FAINT, labelsize=7, length=0)

@@ -114,8 +114,8 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
     (out / "table1.md").write_text(text)
     files = [out / "table1.md"]
     by_rule = {
-        "by the share of parties in a round, 200 rows each": turned(results["participation"]),
-        "by the rows of a party in a round, all parties": turned(results["batch"]),
+        "by the share of parties in a round": turned(results["participation"]),
+        "by the rows of a party in a round": turned(results["batch"]),
     }
     draw(
         by_rule,
