@@ -76,7 +76,9 @@ class Geometry:
     def products(self) -> Products:
         """What all the rest is made of; the one expensive pass."""
         clients = len(self)
-        reference = int(self.norms.argsort(stable=True)[(clients - 1) // 2])
+        whole = isinstance(self.updates, Tensor)  # whose norms need not be exact for this
+        lengths = torch.linalg.vector_norm(self.updates, dim=1) if whole else self.norms
+        reference = int(lengths.argsort(stable=True)[(clients - 1) // 2])
         gram = torch.zeros(clients, clients, dtype=torch.float64)
         along, square = torch.zeros(clients, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for _, block in blocks(self.updates):

@@ -22,14 +22,18 @@ class Past:
 
     total: Tensor
     rounds: Tensor
+    known: bool
+    """Whether there is any past at all."""
 
     @classmethod
     def of(cls, state: State, round: RoundInfo, memory: float) -> "Past":
         known = recall(state, "noise", round.clients, torch.zeros(2, dtype=torch.float64))
-        return cls(memory * known[:, 0], memory * known[:, 1])
+        return cls(memory * known[:, 0], memory * known[:, 1], memory > 0 and bool(known.any()))
 
     def mean_with(self, noise: Tensor) -> Tensor:
         """σ_j²: the mean over this and earlier rounds (eqs. 7 and 13)."""
+        if not self.known:
+            return noise
         return (self.total * typical(noise) + noise) / (self.rounds + 1)
 
     def and_now(self, state: State, round: RoundInfo, noise: Tensor) -> State:

@@ -54,7 +54,8 @@ def sample_prior(counts: Tensor, power: float, cap: float) -> Tensor:
 
 def typical(values: Tensor) -> Tensor:
     """The median, or the mean where more than half are 0."""
-    median = values.quantile(0.5)
+    ordered = values.sort().values  # several times as quick as quantile
+    median = (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
     return median if bool(median > 0) else values.mean()
 
 
