@@ -47,7 +47,8 @@ def test_rules_that_remember_parties_bear_with_rounds_that_some_miss() -> None:
     from linear import over_rounds
 
     errors = over_rounds([200], participation=0.6, rows=150, rounds=3)
-    assert errors["oracle"] == min(errors.values())
+    assert len(errors) == 10
+    assert errors["oracle"] < min(errors["uniform"], errors["coordinate median"], errors["IVAR-MLE"])
 
 
 def test_one_round_of_logistic_regression_on_digits() -> None:
