@@ -34,7 +34,7 @@ def draw(
         for rule, points in lines.items():
             if points:
                 place.plot(
-                    list(points),
+                    [float(number) for number in points],  # JSON keeps them as words
                     list(points.values()),
                     color=COLOURS.get(rule, FAINT),
                     lw=2.4 if rule == "majority" else 1.6,
