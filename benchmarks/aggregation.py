@@ -1,7 +1,7 @@
 """What weighing and combining cost, beside one Gram matrix and one weighted mean of the same updates.
 
     python benchmarks/aggregation.py                 # every rule and shape, ByzFL, an 8 GB file; ten minutes
-    python benchmarks/aggregation.py --quick         # small shapes and a small file, a minute or two
+    python benchmarks/aggregation.py --quick         # small shapes and a small file, some minutes
     python benchmarks/aggregation.py --rules ivar-vb krum --no-peers --no-file
 
 In each repetition the Gram matrix and a mix are timed, then what every rule does beyond them; the time of a
