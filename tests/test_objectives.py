@@ -32,7 +32,9 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 def bind(objective: Objective, model: nn.Module) -> Bound:
-    return objective.bind(Local(model, trained(model), Broadcast(1, Message(torch.zeros(0))), len(INPUTS)))
+    return objective.bind(
+        Local(model, trained(model), Broadcast(1, Message(torch.zeros(0))), len(INPUTS), layout_of(model))
+    )
 
 
 def gradients(model: nn.Module, bound: Bound) -> list[Tensor]:

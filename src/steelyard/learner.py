@@ -43,7 +43,8 @@ class Learner:
         if not scratch.model.training:
             scratch.model.train()
         with seeded(self.seed, broadcast.round, client, "train"):
-            bound = self.objective.bind(Local(scratch.model, scratch.parameters, broadcast, len(data)))
+            local = Local(scratch.model, scratch.parameters, broadcast, len(data), self.layout)
+            bound = self.objective.bind(local)
             picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
             losses = [
                 float(loss)

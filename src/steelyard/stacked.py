@@ -83,7 +83,7 @@ def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> st
         stacked = StackedModel(model, 2)
         with seeded(0, "trial"):
             inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
-        local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0)
+        local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0, learner.layout)
         bound = learner.objective.bind(local)
         if bound.losses is None:
             return f"{type(learner.objective).__name__} has no loss for each example"
@@ -105,7 +105,7 @@ def train_together(
     """The work of several clients in one round; their updates are written into `rows`."""
     _load(learner, model, broadcast.message, states)
     parameters = model.use(len(clients))
-    bound = learner.objective.bind(Local(model, parameters, broadcast, 0))
+    bound = learner.objective.bind(Local(model, parameters, broadcast, 0, learner.layout))
     assert bound.losses is not None
     picks = [
         list(learner.batches(broadcast.round, client, len(mine)))

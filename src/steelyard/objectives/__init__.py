@@ -1,8 +1,9 @@
 """What does a client minimise? One objective a file."""
 
+from steelyard.objectives.alignment import Alignment
 from steelyard.objectives.base import Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 from steelyard.objectives.proximal import Proximal
 from steelyard.objectives.squared_error import SquaredError
 
-__all__ = ["CrossEntropy", "Objective", "Proximal", "SquaredError"]
+__all__ = ["Alignment", "CrossEntropy", "Objective", "Proximal", "SquaredError"]

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from steelyard.layout import Layout
 from steelyard.types import Broadcast
 
 Targets = Literal["classes", "numbers", "any"]
@@ -21,6 +22,8 @@ class Local:
     """Those that are trained."""
     broadcast: Broadcast
     num_examples: int
+    layout: Layout
+    """Where the tensors that travel lie in the vectors that came down."""
 
 
 def nothing() -> None:
