@@ -26,6 +26,9 @@ class Server:
 
     lr: float = 1.0
     momentum: float = 0.0
+    average: int = 1
+    """The model that is evaluated and kept is a mean over about this many of the last rounds; clients still
+    start from the last one."""
     clip: float | Literal["median"] | None = None
     """Bound on the norm of an update; "median" is the median norm of the round."""
     quorum: float = 0.5
@@ -40,6 +43,8 @@ class Server:
             raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")
         if not 0 <= self.quorum <= 1:
             raise InputError(f"server.quorum is a share from 0 to 1, not {self.quorum}.")
+        if not self.average >= 1:
+            raise InputError(f"server.average is a number of rounds, at least 1, not {self.average}.")
         if self.clip not in (None, "median") and not (isinstance(self.clip, float | int) and self.clip > 0):
             raise InputError(f"server.clip must be greater than 0 or 'median', not {self.clip!r}.")
         if self.max_examples < 1:
@@ -54,6 +59,13 @@ class ServerState:
     """The shared model, as it goes down to the clients."""
     weighing: State = field(default_factory=dict)
     velocity: Tensor | None = None
+    average: Message | None = None
+    """Of the models of the last rounds, where the server keeps one."""
+
+    @property
+    def released(self) -> Message:
+        """The model to use: what is evaluated, and what the run leaves behind."""
+        return self.message if self.average is None else self.average
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +117,8 @@ class Aggregator:
         weighed = weigh(self.weigher, geometry, RoundInfo(round, clients, counts), state.weighing)
         combined = self.combiner.combine(stack, weighed.weights)
         moved = step(state, combined, self.server, self.num_parameters)
-        moved = replace(moved, weighing=weighed.state)
+        average = averaged(state.released, moved.message, self.server.average, round)
+        moved = replace(moved, weighing=weighed.state, average=average)
         return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, refused)
 
 
@@ -200,3 +213,17 @@ def step(state: ServerState, combined: Combined, server: Server, num_parameters:
     change[:num_parameters] = server.lr * velocity
     message = Message(state.message.mean + change, combined.variance)
     return replace(state, message=message, velocity=velocity if server.momentum else None)
+
+
+def averaged(before: Message, now: Message, window: int, round: int) -> Message | None:
+    """A running mean of the model; over fewer rounds while there are few, so that it does not lag behind.
+
+    The newest model counts with 4/(t + 3) (Shamir & Zhang, 2013: polynomial decay), and at least 1/window.
+    """
+    if window == 1:
+        return None
+    share = max(4 / (round + 3), 1 / window)
+    mean = torch.lerp(before.mean, now.mean, share)
+    if before.variance is None or now.variance is None:
+        return Message(mean, now.variance)
+    return Message(mean, torch.lerp(before.variance, now.variance, share))

@@ -24,7 +24,7 @@ from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
 from steelyard.layout import tensors_of
 from steelyard.learner import Learner
-from steelyard.ledger import Row, client_rows, detection_metrics, marked, round_metrics
+from steelyard.ledger import Row, client_rows, coupling_metrics, detection_metrics, marked, round_metrics
 from steelyard.record import Recorder
 from steelyard.seeds import generator
 from steelyard.shelf import Shelf, remember
@@ -185,8 +185,8 @@ class Federation:
         own: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                scores, own = self.scorer.score(lambda client: session.predict(done.state.message, client))
-            metrics |= scores
+                scores, own = self.scorer.score(lambda client: session.predict(done.state.released, client))
+            metrics |= scores | (coupling_metrics(done, own) if self.scorer.measure == "accuracy" else {})
             state = _judge(state, scores)
         measure = self.scorer.measure
         rows = client_rows(invited, done, replies, failures, own, measure)
@@ -215,7 +215,7 @@ class Federation:
     def model_of(self, state: FederationState) -> nn.Module:
         """The shared model after a round, as a module of its own."""
         model = copy.deepcopy(self.model)
-        self.algorithm.sharing.write(tensors_of(model), self.layout, state.server.message, EMPTY)
+        self.algorithm.sharing.write(tensors_of(model), self.layout, state.server.released, EMPTY)
         return model.eval()
 
     def _check(self) -> None:

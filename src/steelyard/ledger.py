@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from steelyard.aggregation import Aggregated
-from steelyard.evaluation import detection
+from steelyard.evaluation import coupling, detection
 from steelyard.types import ClientId, Failure, Reply
 
 Value = float | str | int | None
@@ -34,6 +34,17 @@ def detection_metrics(
         torch.tensor([weights.get(client, 0.0) for client in invited], dtype=torch.float64),
         torch.tensor([client in adversaries for client in invited]),
     )
+
+
+def coupling_metrics(done: Aggregated, scores: Mapping[ClientId, float]) -> dict[str, float]:
+    """Whether weight, and reliability where the rule speaks of it, go with the clients' own accuracy."""
+    if done.skipped or not scores:
+        return {}
+    findings = {"weight": done.weights}
+    if "reliability" in done.evidence:
+        findings["reliability"] = done.evidence["reliability"]
+    own = [scores.get(client, float("nan")) for client in done.clients]
+    return coupling(findings, torch.tensor(own, dtype=torch.float64))
 
 
 def marked(rows: Sequence[Row], adversaries: Collection[ClientId]) -> tuple[Row, ...]:

@@ -36,6 +36,7 @@ def save_state(state: FederationState, path: Path) -> None:
         ("mean",): state.server.message.mean,
         ("variance",): state.server.message.variance,
         ("velocity",): state.server.velocity,
+        **_average(state.server.average),
         **{("weighing", key): value for key, value in state.server.weighing.items()},
     }
     shelf = state.clients if isinstance(state.clients, Shelf) else None
@@ -77,6 +78,14 @@ def load_state(path: Path) -> FederationState:
             clients.setdefault(place[1], {})[place[2]] = value
         else:
             top[place[0]] = value
-    server = ServerState(Message(top["mean"], top.get("variance")), weighing, top.get("velocity"))
+    mean = top.get("average-mean")
+    average = None if mean is None else Message(mean, top.get("average-variance"))
+    message = Message(top["mean"], top.get("variance"))
+    server = ServerState(message, weighing, top.get("velocity"), average)
     kept = Shelf(path.parent / numbers["shelf"], numbers["files"]) if "shelf" in numbers else clients
     return FederationState(numbers["round"], server, kept, numbers["best"], numbers["stale"])
+
+
+def _average(message: Message | None) -> dict[tuple[str, ...], Tensor | None]:
+    parts = {} if message is None else message._asdict()
+    return {(f"average-{slot}",): value for slot, value in parts.items()}
