@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from steelyard.combining import Combiner, Mean, Median, TrimmedMean
 from steelyard.weighing import (
     CenteredClipping,
+    Concord,
+    Consensus,
     GeometricMedian,
     IcovEm,
     IcovMle,
@@ -65,6 +67,17 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
     "centered-clipping": [
         WeigherCase(CenteredClipping(), naive.centered_clipping),
         WeigherCase(CenteredClipping(iterations=1), partial(naive.centered_clipping, iterations=1)),
+    ],
+    "concord": [
+        WeigherCase(Concord(), naive.concord),
+        WeigherCase(
+            Concord(tolerance=0.1, reach=1.0, crowd=0.8),
+            partial(naive.concord, tolerance=0.1, reach=1.0, crowd=0.8),
+        ),
+    ],
+    "consensus": [
+        WeigherCase(Consensus(), samples),  # nothing to go along with yet
+        WeigherCase(Consensus(gate="soft", gamma=2.0, momentum="samples", bound=1.0), samples),
     ],
     "geometric-median": [
         WeigherCase(GeometricMedian(), naive.geometric_median),

@@ -257,10 +257,7 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
         for j in range(parties):
             if i != j and norms[i] * norms[j] > 0:
                 cosine[i, j] = x[i] @ x[j] / (norms[i] * norms[j])
-    squared = _squared(x)
-    middle = np.sort(squared, axis=1)[:, parties // 2]
-    scale = crowd**2 * (np.median(middle) or middle.mean())
-    votes = 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(parties)
+    votes = _votes(x, crowd)
     values, vectors = np.linalg.eigh(np.sqrt(np.outer(votes, votes)) * cosine)
     sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
     within = [(votes * side) @ cosine @ (votes * side) for side in sides]
@@ -278,6 +275,49 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
         spread = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
         weights = weights * np.clip(2 + (agreement - middle) / (tolerance * spread), 0, 1)
     return weights / weights.sum()
+
+
+def _votes(x: Array, crowd: float) -> Array:
+    """Who stands where others stand shares a vote with them."""
+    squared = _squared(x)
+    middle = np.sort(squared, axis=1)[:, len(x) // 2]
+    scale = crowd**2 * (np.median(middle) or middle.mean())
+    return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(x))
+
+
+def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 3.0, crowd: float = 0.3) -> Array:
+    """A first round: no history, and no last step."""
+    parties = range(len(x))
+    norms = np.linalg.norm(x, axis=1)
+    u = np.array([_unit(x_j) for x_j in x])
+    votes = _votes(x, crowd)
+    speakers = votes
+    for _ in range(5):
+        pulls, kinship = np.zeros(len(x)), np.zeros(len(x))
+        for j in parties:
+            others = [i for i in parties if i != j and speakers[i] > 0]
+            if others:
+                pulls[j] = u[j] @ _unit(sum(speakers[i] * u[i] for i in others))
+                kinship[j] = np.sqrt(
+                    np.average([(u[i] @ u[j]) ** 2 for i in others], weights=speakers[others])
+                )
+        trust = np.ones(len(x))
+        usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (pulls / 3, kinship))
+        if usual > 0:
+            trust *= np.clip(1 + pulls / 3 / (tolerance * usual), 0, 1)
+        if usually_akin > 0:
+            trust *= np.clip((kinship / usually_akin - 0.1) / 0.2, 0, 1)
+        speakers = votes * trust
+    weights = n * speakers
+    for lengths in (norms, norms * pulls):
+        limit = reach * np.sort(np.abs(lengths))[(len(x) - 1) // 2]
+        weights = weights * [(limit / one) ** 2 if one > limit > 0 else 1 for one in lengths]
+    return weights / weights.sum() if weights.sum() > 0 else n / n.sum()
+
+
+def _unit(vector: Array) -> Array:
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else vector
 
 
 def _weighted_median(values: Array, weights: Array) -> float:

@@ -15,14 +15,14 @@ from steelyard.aggregation import ServerState
 from steelyard.geometry import Geometry
 from steelyard.state import FederationState, load_state, save_state
 from steelyard.types import Message, RoundInfo, State, Weighed
-from steelyard.weighing import IcovVb, IvarMle, IvarVb, Majority, Weigher
+from steelyard.weighing import Concord, Consensus, IcovVb, IvarMle, IvarVb, Majority, Weigher
 from steelyard.weighing.pairs import Pairs
 
 Array = NDArray[np.float64]
 
 NAMES = ("ward/3 bed/7", "клиника-2", "日本/病院", "a b", "", "latent/noise")
 ROUNDS = ((0, 1, 2, 3, 4), (1, 3, 5), (0, 1, 2, 4, 5), (0, 3, 4, 5))
-REMEMBERING = [IvarMle(), IvarVb(), IcovVb(), IcovVb(factors=2)]
+REMEMBERING = [Concord(), Consensus(), IvarMle(), IvarVb(), IcovVb(), IcovVb(factors=2)]
 
 
 def draw(number: int, size: int = 60) -> Tensor:
@@ -52,8 +52,12 @@ def seen(rounds: Sequence[Sequence[int]]) -> set[str]:
 
 def remembered(state: State) -> set[str]:
     """Whom the state is about: one row a client, or the pairs of clients."""
-    rows = {key.partition("/")[2] for key in state if not key.startswith("pair_")}
-    return rows | set(Pairs.of(state).clients)
+    return {key.partition("/")[2] for key in rows(state)} | set(Pairs.of(state).clients)
+
+
+def rows(state: State) -> set[str]:
+    """The keys that belong to a client. A name alone ("momentum") is of the whole round, and of nobody."""
+    return {key for key in state if "/" in key}
 
 
 class Variances:
@@ -142,8 +146,9 @@ def test_the_past_matters_only_to_a_rule_with_memory(rule: type) -> None:
 def test_an_absent_client_keeps_its_state(rule: Weigher) -> None:
     results = run(rule)
     for before, after, present in zip(results, results[1:], ROUNDS[1:], strict=False):
-        absent = [key for key in before.state if key.partition("/")[2] not in {NAMES[one] for one in present}]
-        assert absent
+        here = {NAMES[one] for one in present}
+        absent = [key for key in rows(before.state) if key.partition("/")[2] not in here]
+        assert absent or not rows(before.state), "nothing is known of anybody yet"
         assert all(torch.equal(before.state[key], after.state[key]) for key in absent)
 
 

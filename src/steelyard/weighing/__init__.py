@@ -2,6 +2,8 @@
 
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.centered_clipping import CenteredClipping
+from steelyard.weighing.concord import Concord
+from steelyard.weighing.consensus import Consensus
 from steelyard.weighing.geometric_median import GeometricMedian
 from steelyard.weighing.icov import IcovMle
 from steelyard.weighing.icov_em import IcovEm
@@ -15,6 +17,8 @@ from steelyard.weighing.uniform import Uniform
 
 __all__ = [
     "CenteredClipping",
+    "Concord",
+    "Consensus",
     "GeometricMedian",
     "IcovEm",
     "IcovMle",

@@ -15,7 +15,7 @@ from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.pairs import Pairs
-from steelyard.weighing.steps import TINY, normalised, sample_prior, typical
+from steelyard.weighing.steps import TINY, bounded_lengths, normalised, sample_prior, typical
 
 SPREAD = 0.05  # of an agreement, at least: so much differs between honest clients by chance
 CLEAR = 1.25  # the clients agree when the leading eigenvalue exceeds the opposite one by this factor
@@ -51,9 +51,8 @@ class Majority(Weigher):
         votes = 1 / crowding(geometry.pairwise, self.crowd)
         camp = larger_camp(pairs.mean(count), votes)
         trust = camp.trust(self.tolerance) if camp.united else torch.ones_like(votes)
-        length = _median(geometry.norms, torch.ones_like(votes)) / geometry.norms.clamp(min=TINY)
         prior = sample_prior(round.num_examples, 1.0, self.cap if camp.united else 1.0)
-        weights = normalised(prior * votes * trust * length.clamp(max=1.0))
+        weights = normalised(prior * votes * trust * bounded_lengths(geometry.norms, 1.0))
         evidence = {
             "agreement": camp.agreement,
             "trust": trust,

@@ -52,6 +52,12 @@ def sample_prior(counts: Tensor, power: float, cap: float) -> Tensor:
     return normalised(bounded**power)
 
 
+def bounded_lengths(norms: Tensor, bound: float) -> Tensor:
+    """What to multiply weights by so that nobody moves further than `bound` × the median; 0: no bound."""
+    limit = bound * norms.sort().values[(len(norms) - 1) // 2]
+    return torch.where((bound > 0) & (norms > limit), limit / norms.clamp(min=TINY), 1.0)
+
+
 def typical(values: Tensor) -> Tensor:
     """The median, or the mean where more than half are 0."""
     ordered = values.sort().values  # several times as quick as quantile

@@ -1,0 +1,106 @@
+"""FedBaC (Niebuhr, 2025): who goes the way the federation has been going, and steadily?
+
+As published, and with the repairs that its report leaves open. On unequal data the rule does not do what it
+promises: a client first of all corrects what the last rounds overdid, so honest updates run *against* the
+momentum and reversed ones along it (`experiments/fedbac`). `concord` is the form that works.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from steelyard.errors import InputError, unknown
+from steelyard.geometry import Geometry
+from steelyard.types import EMPTY, ClientId, RoundInfo, State, Weighed
+from steelyard.weighing.base import Weigher
+from steelyard.weighing.steps import TINY, bounded_lengths, normalised
+
+Gate = Literal["hard", "soft"]
+Source = Literal["weights", "samples"]
+
+
+@dataclass(frozen=True)
+class Consensus(Weigher):
+    """Weigh by consensus × reliability, from the cosine c of each update with the server's momentum (FedBaC).
+
+    Consensus is max(0, c)^gamma with the `hard` gate and ((1 + c)/2)^gamma with the `soft` one; reliability
+    is exp(−alpha · variance) of a client's last `window` cosines. The momentum is beta of itself and 1 − beta
+    of the round's mean, with these weights or by `samples`. In the first round, and when nobody goes along
+    with it, the weights are n_j/n and the round `fell_back`. With a `bound`, nobody counts with more than
+    so many times the median norm. gamma = 0 leaves reliability alone, alpha = 0 consensus alone.
+    """
+
+    beta: float = 0.9
+    gamma: float = 1.0
+    alpha: float = 1.0
+    window: int = 5
+    momentum: Source = "weights"
+    gate: Gate = "hard"
+    bound: float = 0.0
+
+    offers = frozenset({"direction"})
+
+    def __post_init__(self) -> None:
+        rule = "weighing rule 'consensus'"
+        if not 0 <= self.beta < 1:
+            raise InputError(f"{rule}: beta must be at least 0 and less than 1, not {self.beta}.")
+        for name, least in (("gamma", 0), ("alpha", 0), ("window", 1), ("bound", 0)):
+            if not getattr(self, name) >= least:
+                raise InputError(f"{rule}: {name} must be at least {least}, not {getattr(self, name)}.")
+        for name, choices in (("momentum", get_args(Source)), ("gate", get_args(Gate))):
+            if getattr(self, name) not in choices:
+                raise unknown(name, str(getattr(self, name)), choices, of=rule)
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        samples = normalised(round.num_examples)
+        before = state.get("momentum")
+        moving = before is not None and bool(before.any())  # or else there is no direction to compare with
+        cosine = cosines_with(before, geometry) if before is not None else torch.zeros_like(samples)
+        history = extended(state, round.clients, cosine, self.window) if moving else state
+        reliability = torch.exp(-self.alpha * variances(history, round.clients))
+        consensus = (cosine.clamp(min=0.0) if self.gate == "hard" else (1 + cosine) / 2) ** self.gamma
+        scores = reliability * consensus * bounded_lengths(geometry.norms, self.bound)
+        fell_back = not moving or not bool(scores.sum() > 0)
+        weights = samples if fell_back else normalised(scores)
+        mean = geometry.mix(weights if self.momentum == "weights" else samples)
+        momentum = (1 - self.beta) * mean + (0 if before is None else self.beta * before)
+        evidence = {
+            "cosine": cosine,
+            "consensus": consensus,
+            "reliability": reliability,
+            "fell_back": torch.tensor(float(fell_back)),
+        }
+        return Weighed(weights, {**history, "momentum": momentum}, evidence)
+
+    def offer(self, state: State) -> Mapping[str, Tensor]:
+        return {"direction": state["momentum"]} if "momentum" in state else EMPTY
+
+
+def cosines_with(vector: Tensor, geometry: Geometry) -> Tensor:
+    """cos(x_j, v), [J]; 0 for who did not move."""
+    lengths = geometry.norms * torch.linalg.vector_norm(vector.double())
+    cosines = torch.where(lengths > 0, geometry.inner(vector) / lengths.clamp(min=TINY), 0.0)
+    return cosines.clamp(-1.0, 1.0)
+
+
+def extended(state: State, clients: Sequence[ClientId], cosines: Tensor, window: int) -> State:
+    """The state with one more cosine for each client, of which the last `window` are kept."""
+    rows = {
+        key: torch.cat([state.get(key, cosines.new_zeros(0)), cosine.reshape(1)])[-window:]
+        for key, cosine in zip(map(_key, clients), cosines, strict=True)
+    }
+    return {**state, **rows}
+
+
+def variances(state: State, clients: Sequence[ClientId]) -> Tensor:
+    """Of each client's last cosines, [J]; 0 for fewer than two."""
+    known = [state.get(_key(client), torch.zeros(0)) for client in clients]
+    each = [float(values.var(correction=0)) if len(values) > 1 else 0.0 for values in known]
+    return torch.tensor(each, dtype=torch.float64)
+
+
+def _key(client: ClientId) -> str:
+    return f"cosines/{client}"
