@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import Lines, draw, table
+from figures import draw
 from linear import one_round, over_rounds
 from unequal import unequal
 
 from steelyard.batch import Outcome
 from steelyard.grid import Cell, read_grid, run_grid
 from steelyard.record import Run
+from steelyard.report.charts import Lines, markdown_table
 
 HERE = Path(__file__).parent
 PAPER = {  # Table 1: synthetic error, MNIST and Shakespeare accuracy
@@ -110,7 +111,9 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
     }
     headings = ("", "paper: synthetic", "paper: MNIST", "paper: Shakespeare")
     ours = (*(f"synthetic, {setting}" for setting in settings), "MNIST, R = 5", "Shakespeare, none")
-    text = table(rows, (*headings, *ours, "Shakespeare, random vectors", "Shakespeare, random labels"))
+    text = markdown_table(
+        rows, (*headings, *ours, "Shakespeare, random vectors", "Shakespeare, random labels")
+    )
     (out / "table1.md").write_text(text)
     files = [out / "table1.md"]
     by_rule = {

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @guarded
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="A folder of experiments/: untrusted.")],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="A folder of experiments/: fedbac, untrusted.")],
     quick: Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")] = False,
     out: Annotated[
         Path | None,
@@ -30,7 +30,7 @@ def reproduce(
 
     [dim]Example:[/]
 
-        steelyard reproduce untrusted --quick
+        steelyard reproduce fedbac --quick
     """
     folder = _folder(paper)
     place = out or folder / ("results-quick" if quick else "results")

@@ -1,0 +1,78 @@
+"""How the figures of this folder look."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from steelyard.report.charts import line_charts, tidy
+from steelyard.report.look import DPI, FAINT, INK
+
+CLAIMED = {"FedAvg": 0.86, "FedBaC, no regulariser": 0.88, "FedBaC, literal": 0.92}
+"""Final accuracy in the report."""
+COLOURS = {
+    "FedAvg": "#9fb3bd",
+    "FedProx": "#c98b2b",
+    "FedBaC, no regulariser": "#e08f80",
+    "FedBaC, literal": "#b3412f",
+    "FedBaC, stabilised": "#12606c",
+}
+UP = {
+    "accuracy": "test accuracy",
+    "reliability_accuracy_spearman": "rank correlation",
+}
+
+
+def bars(finals: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Figure 3: final accuracy; a bar is the mean, a dot a seed, a dash what the report says."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.4, 3.4), facecolor="white")
+    place = figure.subplots()
+    for number, (name, values) in enumerate(finals.items()):
+        average = sum(values) / len(values)
+        place.bar(number, average, width=0.62, color=COLOURS[name], alpha=0.55)
+        place.scatter([number] * len(values), values, s=16, color=INK, zorder=3, label="a seed")
+        place.text(number, average + 0.012, f"{average:.3f}", ha="center", fontsize=9, color=INK)
+        if name in CLAIMED:
+            line = [CLAIMED[name], CLAIMED[name]]
+            place.plot(
+                [number - 0.38, number + 0.38], line, color=INK, lw=1.6, ls=(0, (3, 2)), label="report"
+            )
+    place.set_xticks(range(len(finals)), [name.replace(", ", ",\n") for name in finals])
+    place.set_ylim(0, 1.08)
+    tidy(place)
+    place.tick_params(axis="x", labelsize=8.5, labelcolor=INK, length=0)
+    place.set_ylabel("final test accuracy", fontsize=8.5, color=FAINT)
+    labels = dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+    place.legend(labels.values(), labels.keys(), frameon=False, fontsize=8.5, loc="upper right", ncols=2)
+    title = "MNIST in 300 shards, 20 clients, 10 a round, 200 rounds"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
+    figure.subplots_adjust(left=0.085, right=0.99, top=0.86, bottom=0.16)
+    figure.savefig(path, dpi=DPI)
+
+
+def curves_by_seed(
+    runs: Mapping[str, Mapping[str, Any]],
+    methods: Sequence[str],
+    metric: str,
+    title: str,
+    path: Path,
+    smooth: int = 1,
+) -> None:
+    """Figures 4 to 6: one panel a seed, one line a method."""
+    seeds = list(runs[methods[0]])
+    panels = {
+        f"seed {seed}": {
+            method: _smoothed(runs[method][seed]["curves"][metric], smooth) for method in methods
+        }
+        for seed in seeds
+    }
+    bold = methods[-1] if metric == "accuracy" else ""
+    line_charts(panels, title, "round", UP[metric], path, COLOURS, bold=bold)
+
+
+def _smoothed(points: Mapping[Any, float | None], width: int) -> dict[float, float]:
+    """Means over so many points in a row."""
+    known = [(float(number), value) for number, value in points.items() if value is not None]
+    parts = [known[start : start + width] for start in range(0, len(known), width)]
+    return {part[-1][0]: sum(value for _, value in part) / len(part) for part in parts}

@@ -1,0 +1,159 @@
+"""`steelyard reproduce fedbac`: the report's experiment, what it left as future work, and attacks.
+
+Runs are recorded under `out`/runs, and what is recorded is not run again.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import why
+from figures import CLAIMED, bars, curves_by_seed
+from studies import SEEDS, SMALL, Cell, cells
+
+from steelyard.batch import run_all
+from steelyard.record import Run
+from steelyard.report.charts import markdown_table
+
+COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
+KEPT = ("accuracy", "loss", *COUPLINGS)
+FAIRNESS = ("client_accuracy_min", "client_accuracy_max", "client_accuracy_worst10", "client_accuracy_sd")
+WORKERS: int | None = None  # all cores
+Say = Callable[[str], Any]
+Results = dict[str, dict[str, dict[str, dict[str, Any]]]]
+"""Study → setting → method → seed → what came of the run."""
+
+
+def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
+    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
+    out.mkdir(parents=True, exist_ok=True)
+    todo = list(cells(quick))
+    outcomes = run_all(
+        [cell.spec for cell in todo],
+        out / "runs",
+        WORKERS,
+        lambda done, total: say(f"{done} of {total} runs"),
+    )
+    results: Results = {}
+    for cell, outcome in zip(todo, outcomes, strict=True):
+        if outcome.path is None:
+            raise RuntimeError(
+                f"{cell.study}, {cell.setting}, {cell.method}, seed {cell.seed}: {outcome.error}"
+            )
+        place = results.setdefault(cell.study, {}).setdefault(cell.setting, {}).setdefault(cell.method, {})
+        place[str(cell.seed)] = summary(cell, Run(outcome.path))
+    say("why: angles of honest and reversed updates")
+    smaller = {**SMALL, "rounds": 3} if quick else {}
+    angles = {
+        setting: why.measure({**changes, **smaller}, SEEDS[0]) for setting, changes in why.SETTINGS.items()
+    }
+    written = out / "results.json"
+    written.write_text(json.dumps({"quick": quick, "angles": angles, "studies": results}, indent=1))
+    return [written, *tables(results, out), *figures(results, angles, out)]
+
+
+def summary(cell: Cell, run: Run) -> dict[str, Any]:
+    """Final and late accuracy, fairness at the end, and, for the report's own experiment, every round."""
+    rows = run.rounds
+    evaluated = [row for row in rows if row.get("accuracy") is not None]
+    late = [row["accuracy"] for row in evaluated if row["round"] > cell.spec.rounds * 3 / 4]
+    found: dict[str, Any] = {
+        "final": evaluated[-1]["accuracy"],
+        "late": statistics.fmean(late),
+        "late_sd": statistics.stdev(late) if len(late) > 1 else 0.0,
+        "fairness": {name: evaluated[-1].get(name) for name in FAIRNESS},
+    }
+    if auroc := [row["detection_auroc"] for row in rows if row.get("detection_auroc") is not None]:
+        found["auroc"] = statistics.fmean(auroc)
+    if cell.study == "paper":
+        found["curves"] = {name: {row["round"]: row.get(name) for row in evaluated} for name in KEPT}
+        last = [row for row in run.clients if row["round"] == cell.spec.rounds]
+        found["clients"] = {row["client"]: row["accuracy"] for row in last}
+    return found
+
+
+def tables(results: Results, out: Path) -> list[Path]:
+    """One Markdown file for each study."""
+    paper = results["paper"]["MNIST, shards"]
+    headings = ("", "report", "final, by seed", "final", "last quarter", "sd over its rounds", "worst client")
+    headings += ("best − worst client", "Spearman reliability", "Spearman weight")
+    texts = {
+        "paper": markdown_table({name: paper_row(name, runs) for name, runs in paper.items()}, headings),
+        "regimes": by_setting(results["regimes"]),
+        "attacks": by_setting(results["attacks"]),
+        "ablation": by_setting(results["ablation"], ("late", "late_sd")),
+        "sweeps": "\n".join(sweep(name, methods) for name, methods in results["sweeps"].items()),
+    }
+    for name, text in texts.items():
+        (out / f"{name}.md").write_text(text)
+    return [out / f"{name}.md" for name in texts]
+
+
+def paper_row(name: str, runs: dict[str, Any]) -> list[str]:
+    each = list(runs.values())
+    fair = [run["fairness"] for run in each]
+    gaps = [one["client_accuracy_max"] - one["client_accuracy_min"] for one in fair]
+    return [
+        f"{CLAIMED[name]:.2f}" if name in CLAIMED else "",
+        " / ".join(f"{run['final']:.4f}" for run in each),
+        mean([run["final"] for run in each], 4),
+        mean([run["late"] for run in each], 4),
+        mean([run["late_sd"] for run in each], 4),
+        mean([one["client_accuracy_min"] for one in fair], 3),
+        mean(gaps, 3),
+        *(mean([late_coupling(run, name) for run in each], 2) for name in COUPLINGS),
+    ]
+
+
+def late_coupling(run: dict[str, Any], name: str) -> float | None:
+    """The mean over the last quarter of the rounds in which it is defined."""
+    points = {int(number): value for number, value in run["curves"][name].items() if value is not None}
+    rounds = max((int(number) for number in run["curves"]["accuracy"]), default=0)
+    late = [value for number, value in points.items() if number > rounds * 3 / 4]
+    return statistics.fmean(late) if late else None
+
+
+def by_setting(study: dict[str, dict[str, Any]], what: Sequence[str] = ("final",)) -> str:
+    """Means over the seeds: a row for each method, a column for each setting."""
+    methods = list(dict.fromkeys(method for setting in study.values() for method in setting))
+    rows = {
+        method: [
+            " ± ".join(mean([run[name] for run in setting.get(method, {}).values()], 4) for name in what)
+            for setting in study.values()
+        ]
+        for method in methods
+    }
+    return markdown_table(rows, ("", *study))
+
+
+def sweep(name: str, methods: dict[str, Any]) -> str:
+    cells = [mean([run["late"] for run in runs.values()], 4) for runs in methods.values()]
+    return markdown_table({"last quarter": cells}, (name, *methods))
+
+
+def mean(values: Sequence[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    return f"{statistics.fmean(known):.{digits}f}" if known else ""
+
+
+def figures(results: Results, angles: Any, out: Path) -> list[Path]:
+    """Figures 3 to 6 of the report, and why the published gate fails."""
+    paper = results["paper"]["MNIST, shards"]
+    paths = [out / f"figure{number}.png" for number in (3, 4, 5, 6)] + [out / "why.png"]
+    bars({name: [run["final"] for run in runs.values()] for name, runs in paper.items()}, paths[0])
+    three = ("FedAvg", "FedBaC, literal", "FedBaC, stabilised")
+    two = ("FedBaC, literal", "FedBaC, no regulariser")
+    curves_by_seed(paper, three, "accuracy", "Test accuracy, MNIST in 300 shards", paths[1])
+    curves_by_seed(paper, two, "accuracy", "The published rule with and without its regulariser", paths[2])
+    curves_by_seed(
+        paper,
+        ("FedBaC, literal", "FedBaC, stabilised"),
+        COUPLINGS[0],
+        "Does reliability go with client accuracy? Spearman, mean of 10 rounds",
+        paths[3],
+        smooth=10,
+    )
+    why.draw(angles, paths[4])
+    return paths

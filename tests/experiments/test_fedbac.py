@@ -1,0 +1,82 @@
+"""The FedBaC experiments in small: `steelyard reproduce fedbac` runs them in full."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "fedbac"
+
+
+@pytest.fixture(autouse=True)
+def neighbours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The programs of the folder find each other; nobody else finds them."""
+    monkeypatch.syspath_prepend(FOLDER)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in ("figures", "reproduce", "studies", "why"):
+        sys.modules.pop(name, None)
+
+
+def test_every_cell_can_be_built_and_all_methods_of_a_setting_meet_the_same_clients() -> None:
+    from studies import MORE_SEEDS, cells
+
+    todo = list(cells(quick=False))
+    assert {cell.study for cell in todo} == {"paper", "attacks", "regimes", "ablation", "sweeps"}
+    assert {cell.seed for cell in todo} == set(MORE_SEEDS)
+    for cell in todo:
+        alike = [other.spec for other in todo if other[:2] == cell[:2] and other.seed == cell.seed]
+        assert all(
+            (spec.data, spec.seed, spec.rounds) == (cell.spec.data, cell.seed, cell.spec.rounds)
+            for spec in alike
+        )
+        assert all(spec.adversaries == cell.spec.adversaries for spec in alike)
+
+
+def test_the_quick_version_writes_every_table_and_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report's methods and one cell of every other study, on digits, in this process."""
+    import reproduce
+
+    todo = list(reproduce.cells(quick=True))
+    firsts = {(cell.study, cell.method if cell.study == "paper" else ""): cell for cell in reversed(todo)}
+    monkeypatch.setattr(reproduce, "cells", lambda quick: list(firsts.values()))
+    monkeypatch.setattr(reproduce, "WORKERS", 1)
+    files = reproduce.main(tmp_path, quick=True, say=lambda text: None)
+    assert all(file.stat().st_size > 0 for file in files)
+    assert {file.name for file in files} >= {
+        "results.json",
+        "paper.md",
+        "attacks.md",
+        "figure3.png",
+        "why.png",
+    }
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["studies"]["paper"]["MNIST, shards"]) == set(reproduce.CLAIMED) | {
+        "FedProx",
+        "FedBaC, stabilised",
+    }
+
+
+def test_honest_clients_stand_together_and_reversed_ones_apart_whichever_way_the_past_lies() -> None:
+    """The figure's second setting, whole: everyone in every round, Dirichlet(0.3) on digits."""
+    import why
+
+    found = why.measure(list(why.SETTINGS.values())[1], seed=0)
+    assert min(found["honest"]["past"]) > max(found["reversed"]["past"])
+    assert min(found["honest"]["present"]) > max(found["reversed"]["present"])
+
+
+def test_thirty_percent_sign_flippers_cost_fedavg_far_more_than_the_stabilised_rule() -> None:
+    import steelyard as sy
+
+    attack = {"data.partition": {"name": "dirichlet", "alpha": 0.5}, "adversaries.count": 3, "rounds": 20}
+    plain, stabilised = (sy.run(name, out=None, seed=0, **attack).accuracy for name in ("fedavg", "fedbac"))
+    assert stabilised > plain + 0.1
+    assert stabilised > 0.85
