@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[3]
 
 @guarded
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="A folder of experiments/: fedbac, untrusted.")],
+    paper: Annotated[
+        str, typer.Argument(metavar="PAPER", help="A folder of experiments/: fedbac, untrusted.")
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")] = False,
     out: Annotated[
         Path | None,
