@@ -60,10 +60,12 @@ def curves_by_seed(
     smooth: int = 1,
 ) -> None:
     """Figures 4 to 6: one panel a seed, one line a method."""
-    seeds = list(runs[methods[0]])
+    seeds = sorted({seed for method in methods for seed in runs[method]})
     panels = {
         f"seed {seed}": {
-            method: _smoothed(runs[method][seed]["curves"][metric], smooth) for method in methods
+            method: _smoothed(runs[method][seed]["curves"][metric], smooth)
+            for method in methods
+            if seed in runs[method]
         }
         for seed in seeds
     }

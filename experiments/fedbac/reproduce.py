@@ -67,7 +67,7 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
     }
     if auroc := [row["detection_auroc"] for row in rows if row.get("detection_auroc") is not None]:
         found["auroc"] = statistics.fmean(auroc)
-    if cell.study == "paper":
+    if cell.study in ("paper", "fresh"):
         found["curves"] = {name: {row["round"]: row.get(name) for row in evaluated} for name in KEPT}
         last = [row for row in run.clients if row["round"] == cell.spec.rounds]
         found["clients"] = {row["client"]: row["accuracy"] for row in last}
@@ -81,6 +81,10 @@ def tables(results: Results, out: Path) -> list[Path]:
     headings += ("best − worst client", "Spearman reliability", "Spearman weight")
     texts = {
         "paper": markdown_table({name: paper_row(name, runs) for name, runs in paper.items()}, headings),
+        "fresh": markdown_table(
+            {name: paper_row(name, runs) for name, runs in results["fresh"]["MNIST, shards"].items()},
+            headings,
+        ),
         "regimes": by_setting(results["regimes"]),
         "attacks": by_setting(results["attacks"]),
         "ablation": by_setting(results["ablation"], ("late", "late_sd")),

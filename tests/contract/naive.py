@@ -285,7 +285,7 @@ def _votes(x: Array, crowd: float) -> Array:
     return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(x))
 
 
-def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 3.0, crowd: float = 0.3) -> Array:
+def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, crowd: float = 0.3) -> Array:
     """A first round: no history, and no last step."""
     parties = range(len(x))
     norms = np.linalg.norm(x, axis=1)

@@ -103,8 +103,8 @@ class Transcription:
 
 
 RULES = [
-    Concord(),
-    Concord(past=0.0, memory=0.5),
+    Concord(reach=3.0),
+    Concord(past=0.0, memory=0.5, reach=2.0),
     Concord(past=3.0, tolerance=0.1, memory=1.0, reach=1.0, crowd=0.8),
     Concord(memory=0.0, crowd=0.0, reach=1.5),
 ]

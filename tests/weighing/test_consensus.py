@@ -240,6 +240,23 @@ def test_bounded_lengths_by_hand() -> None:
     near(bounded_lengths(torch.zeros(3, dtype=torch.float64), 1.0), [1, 1, 1])
 
 
+@pytest.mark.parametrize("gate", ["hard", "soft"])
+def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) -> None:
+    """Nobody moved in the first round, so there is a momentum, and it is 0."""
+    still = [[0.0, 0.0]] * 3
+    second = run(Consensus(gate=gate), [still, [[3.0, 4.0], [1.0, 0.0], [-1.0, 0.0]]])[-1]
+    near(second.weights, run(Consensus(gate=gate), [still])[-1].weights.tolist())
+    assert float(second.evidence["fell_back"]) == 1
+    assert not [key for key in second.state if key.startswith("cosines/")]
+
+
+def test_a_bound_that_leaves_nobody_falls_back_too() -> None:
+    """The median norm is 0: the one client that moves is cut to that, and the others do not agree."""
+    first, second = run(Consensus(bound=1.0), [[[1.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]])
+    near(second.weights, first.weights.tolist())
+    assert float(second.evidence["fell_back"]) == 1
+
+
 def test_the_momentum_is_offered_as_a_direction_and_nothing_before_the_first_round() -> None:
     rule = Consensus()
     assert dict(rule.offer(rule.init())) == {}

@@ -7,6 +7,7 @@ compared with the *others of its round*, and with the last step only as to wheth
 others do. One round's cosines are noise; a client is judged by their mean over its rounds.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,21 +45,22 @@ class History(NamedTuple):
 
 @dataclass(frozen=True)
 class Concord(Weigher):
-    """Weigh by n_j, but not who pulls against the others over the rounds, noise, or what reaches too far.
+    """Weigh by n_j, but not who pulls against the others over the rounds, nor noise, and copies only once.
 
     A client's agreement is the mean, over its rounds, of its cosine with the others of the round, and, `past`
     times, of its cosine with the last step if most agree with that, or minus it if most pull back from it. It
     counts in full while that is positive, and not at all from −`tolerance` × what is usual, the mean of the
-    upper half. An update akin to no other is noise. One longer than `reach` medians, or that goes
-    so much further than is usual along with the others, counts the less the longer it is. Updates nearer to
-    each other than `crowd` of the typical distance share one vote.
+    upper half. An update akin to no other is noise. Updates nearer to each other than `crowd` of the typical
+    distance share one vote. With a finite `reach`, an update longer than so many medians, or that goes so
+    much further than is usual along with the others, counts the less the longer it is; but clients whose
+    classes the model knows least send long ones.
     """
 
     tolerance: float = 0.5
     past: float = 1.0
     memory: float = 0.97
-    reach: float = 3.0
     crowd: float = 0.3
+    reach: float = math.inf
 
     offers = frozenset({"direction"})
 
@@ -67,8 +69,8 @@ class Concord(Weigher):
             ("tolerance", self.tolerance > 0, "greater than 0"),
             ("past", self.past >= 0, "at least 0"),
             ("memory", 0 <= self.memory <= 1, "from 0 to 1"),
-            ("reach", self.reach >= 1, "at least 1"),
             ("crowd", self.crowd >= 0, "at least 0"),
+            ("reach", self.reach >= 1, "at least 1"),
         ):
             if not valid:
                 raise InputError(
@@ -152,7 +154,7 @@ def not_noise(history: History) -> Tensor:
 def within(lengths: Tensor, reach: float) -> Tensor:
     """1 up to `reach` × the median, then falling with the square: the longer, the less it moves."""
     limit = reach * lengths.abs().median()
-    if not bool(limit > 0):
+    if not bool(limit > 0) or math.isinf(reach):
         return torch.ones_like(lengths)
     return (limit / lengths.clamp(min=TINY)).clamp(max=1.0).square()
 
