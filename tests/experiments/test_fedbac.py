@@ -24,11 +24,11 @@ def neighbours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_cell_can_be_built_and_all_methods_of_a_setting_meet_the_same_clients() -> None:
-    from studies import MORE_SEEDS, cells
+    from studies import FRESH_SEEDS, SEEDS, cells
 
     todo = list(cells(quick=False))
-    assert {cell.study for cell in todo} == {"paper", "attacks", "regimes", "ablation", "sweeps"}
-    assert {cell.seed for cell in todo} == set(MORE_SEEDS)
+    assert {cell.study for cell in todo} == {"paper", "fresh", "attacks", "regimes", "ablation", "sweeps"}
+    assert {cell.seed for cell in todo} == {*SEEDS, *FRESH_SEEDS}
     for cell in todo:
         alike = [other.spec for other in todo if other[:2] == cell[:2] and other.seed == cell.seed]
         assert all(
@@ -45,7 +45,9 @@ def test_the_quick_version_writes_every_table_and_figure(
     import reproduce
 
     todo = list(reproduce.cells(quick=True))
-    firsts = {(cell.study, cell.method if cell.study == "paper" else ""): cell for cell in reversed(todo)}
+    firsts = {
+        (cell.study, cell.method if cell.study in ("paper", "fresh") else ""): cell for cell in reversed(todo)
+    }
     monkeypatch.setattr(reproduce, "cells", lambda quick: list(firsts.values()))
     monkeypatch.setattr(reproduce, "WORKERS", 1)
     files = reproduce.main(tmp_path, quick=True, say=lambda text: None)
