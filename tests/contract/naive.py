@@ -257,7 +257,7 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
         for j in range(parties):
             if i != j and norms[i] * norms[j] > 0:
                 cosine[i, j] = x[i] @ x[j] / (norms[i] * norms[j])
-    votes = _votes(_squared(x), crowd)
+    votes = _votes(x, crowd)
     values, vectors = np.linalg.eigh(np.sqrt(np.outer(votes, votes)) * cosine)
     sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
     within = [(votes * side) @ cosine @ (votes * side) for side in sides]
@@ -277,11 +277,12 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
     return weights / weights.sum()
 
 
-def _votes(squared: Array, crowd: float) -> Array:
-    """Who stands where others stand, by squared distances, shares a vote with them."""
-    middle = np.sort(squared, axis=1)[:, len(squared) // 2]
+def _votes(x: Array, crowd: float) -> Array:
+    """Who stands where others stand shares a vote with them."""
+    squared = _squared(x)
+    middle = np.sort(squared, axis=1)[:, len(x) // 2]
     scale = crowd**2 * (np.median(middle) or middle.mean())
-    return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(squared))
+    return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(x))
 
 
 def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, crowd: float = 0.3) -> Array:
@@ -289,7 +290,7 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, c
     parties = range(len(x))
     norms = np.linalg.norm(x, axis=1)
     u = np.array([_unit(x_j) for x_j in x])
-    votes = _votes((2 - 2 * u @ u.T) * (1 - np.eye(len(x))), crowd)
+    votes = _votes(x, crowd)
     speakers = votes
     for _ in range(5):
         pulls, kinship = np.zeros(len(x)), np.zeros(len(x))
@@ -309,8 +310,7 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, c
         speakers = votes * trust
     weights = n * speakers
     for lengths in (norms, norms * pulls):
-        middle = np.sort(np.abs(lengths))[(len(x) - 1) // 2]
-        limit = reach * middle if middle > 0 else 0.0
+        limit = reach * np.sort(np.abs(lengths))[(len(x) - 1) // 2]
         weights = weights * [(limit / one) ** 2 if one > limit > 0 else 1 for one in lengths]
     return weights / weights.sum() if weights.sum() > 0 else n / n.sum()
 

@@ -57,8 +57,7 @@ class Transcription:
         return a
 
     def votes(self, x: Mapping[str, Array]) -> dict[str, float]:
-        u = {j: x[j] / np.linalg.norm(x[j]) for j in x}
-        distance = {j: sorted(float(((u[i] - u[j]) ** 2).sum()) for i in x) for j in x}
+        distance = {j: sorted(float(((x[i] - x[j]) ** 2).sum()) for i in x) for j in x}
         middle = [distance[j][len(x) // 2] for j in x]
         scale = self.rule.crowd**2 * (float(np.median(middle)) or float(np.mean(middle)))
         return {j: 1 / sum(math.exp(-d / scale) for d in distance[j]) if scale > 0 else 1.0 for j in x}

@@ -50,10 +50,10 @@ class Concord(Weigher):
     A client's agreement is the mean, over its rounds, of its cosine with the others of the round, and, `past`
     times, of its cosine with the last step if most agree with that, or minus it if most pull back from it. It
     counts in full while that is positive, and not at all from −`tolerance` × what is usual, the mean of the
-    upper half. An update akin to no other is noise. Directions nearer to each other than `crowd` of the
-    typical distance share one vote. With a finite `reach`, an update longer than so many medians, or that
-    goes so much further than is usual along with the others, counts the less the longer it is; but clients
-    whose classes the model knows least send long ones.
+    upper half. An update akin to no other is noise. Updates nearer to each other than `crowd` of the typical
+    distance share one vote. With a finite `reach`, an update longer than so many medians, or that goes so
+    much further than is usual along with the others, counts the less the longer it is; but clients whose
+    classes the model knows least send long ones.
     """
 
     tolerance: float = 0.5
@@ -79,7 +79,7 @@ class Concord(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         angles, last = cosines(geometry), state.get("step")
-        votes = 1 / crowding((2 - 2 * angles).fill_diagonal_(0.0), self.crowd)
+        votes = 1 / crowding(geometry.pairwise, self.crowd)
         past = torch.zeros_like(votes) if last is None else cosines_with(last, geometry)
         known = recall(
             state, "history", round.clients, torch.zeros(len(History._fields), dtype=torch.float64)
