@@ -310,7 +310,8 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, c
         speakers = votes * trust
     weights = n * speakers
     for lengths in (norms, norms * pulls):
-        limit = reach * np.sort(np.abs(lengths))[(len(x) - 1) // 2]
+        middle = np.sort(np.abs(lengths))[(len(x) - 1) // 2]
+        limit = reach * middle if middle > 0 else 0.0
         weights = weights * [(limit / one) ** 2 if one > limit > 0 else 1 for one in lengths]
     return weights / weights.sum() if weights.sum() > 0 else n / n.sum()
 
