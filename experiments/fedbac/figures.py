@@ -32,19 +32,19 @@ def bars(finals: Mapping[str, Sequence[float]], path: Path) -> None:
         average = sum(values) / len(values)
         place.bar(number, average, width=0.62, color=COLOURS[name], alpha=0.55)
         place.scatter([number] * len(values), values, s=16, color=INK, zorder=3, label="a seed")
-        place.text(number, average + 0.012, f"{average:.3f}", ha="center", fontsize=9, color=INK)
+        place.text(number, max(values) + 0.03, f"{average:.3f}", ha="center", fontsize=9, color=INK)
         if name in CLAIMED:
             line = [CLAIMED[name], CLAIMED[name]]
             place.plot(
                 [number - 0.38, number + 0.38], line, color=INK, lw=1.6, ls=(0, (3, 2)), label="report"
             )
     place.set_xticks(range(len(finals)), [name.replace(", ", ",\n") for name in finals])
-    place.set_ylim(0, 1.08)
+    place.set_ylim(0, 1.09)
     tidy(place)
     place.tick_params(axis="x", labelsize=8.5, labelcolor=INK, length=0)
     place.set_ylabel("final test accuracy", fontsize=8.5, color=FAINT)
     labels = dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
-    place.legend(labels.values(), labels.keys(), frameon=False, fontsize=8.5, loc="upper right", ncols=2)
+    figure.legend(labels.values(), labels.keys(), frameon=False, fontsize=8.5, loc="upper right", ncols=2)
     title = "MNIST in 300 shards, 20 clients, 10 a round, 200 rounds"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
     figure.subplots_adjust(left=0.085, right=0.99, top=0.86, bottom=0.16)
