@@ -285,35 +285,45 @@ def _votes(x: Array, crowd: float) -> Array:
     return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(x))
 
 
-def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = np.inf, crowd: float = 0.3) -> Array:
-    """A first round: no history, and no last step."""
+def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 1.5) -> Array:
+    """A first round: no history."""
     parties = range(len(x))
-    norms = np.linalg.norm(x, axis=1)
     u = np.array([_unit(x_j) for x_j in x])
-    votes = _votes(x, crowd)
-    speakers = votes
+    trust = np.ones(len(x))
     for _ in range(5):
-        pulls, kinship = np.zeros(len(x)), np.zeros(len(x))
+        kinship = np.zeros(len(x))
         for j in parties:
-            others = [i for i in parties if i != j and speakers[i] > 0]
+            others = [i for i in parties if i != j and trust[i] > 0]
             if others:
-                pulls[j] = u[j] @ _unit(sum(speakers[i] * u[i] for i in others))
-                kinship[j] = np.sqrt(
-                    np.average([(u[i] @ u[j]) ** 2 for i in others], weights=speakers[others])
-                )
+                kinship[j] = np.sqrt(np.average([(u[i] @ u[j]) ** 2 for i in others], weights=trust[others]))
+        coherence = _coherence(u, trust)
+        agreement = coherence * _pulls(u, trust) / (coherence + 0.1)
+        usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (agreement, kinship))
         trust = np.ones(len(x))
-        usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (pulls / 3, kinship))
         if usual > 0:
-            trust *= np.clip(1 + pulls / 3 / (tolerance * usual), 0, 1)
+            trust *= np.clip(1 + agreement / (tolerance * usual), 0, 1)
         if usually_akin > 0:
             trust *= np.clip((kinship / usually_akin - 0.1) / 0.2, 0, 1)
-        speakers = votes * trust
-    weights = n * speakers
-    for lengths in (norms, norms * pulls):
-        middle = np.sort(np.abs(lengths))[(len(x) - 1) // 2]
-        limit = reach * middle if middle > 0 else 0.0
-        weights = weights * [(limit / one) ** 2 if one > limit > 0 else 1 for one in lengths]
+    norms = np.linalg.norm(x, axis=1)
+    limit = reach * np.sort(norms)[(len(x) - 1) // 2]
+    held = [(limit / way) ** 2 if way > limit > 0 else 1 for way in norms * _pulls(u, trust)]
+    weights = n * trust * held
     return weights / weights.sum() if weights.sum() > 0 else n / n.sum()
+
+
+def _pulls(u: Array, trust: Array) -> Array:
+    """The cosine of each direction with the sum of the others."""
+    parties = range(len(u))
+    others = [sum((trust[i] * u[i] for i in parties if i != j), np.zeros_like(u[j])) for j in parties]
+    return np.array([u_j @ _unit(rest) for u_j, rest in zip(u, others, strict=True)])
+
+
+def _coherence(u: Array, trust: Array) -> float:
+    """The root of the mean cosine between two."""
+    pairs = [(i, j) for i in range(len(u)) for j in range(i)]
+    count = sum(trust[i] * trust[j] for i, j in pairs)
+    cosines = sum(trust[i] * trust[j] * (u[i] @ u[j]) for i, j in pairs)
+    return float(np.sqrt(np.clip(cosines / count, 0, 1))) if count > 0 else 0.0
 
 
 def _unit(vector: Array) -> Array:

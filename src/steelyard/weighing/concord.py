@@ -1,10 +1,11 @@
-"""FedBaC's consensus and reliability in a form that works: who pulls with the others, over the rounds?
+"""FedBaC's consensus and reliability in a form that works: who pulls with the others when they pull together?
 
 FedBaC compares an update with the server's momentum. On unequal data that misleads: a step overshoots for the
-clients that made it, the next ones pull back, and honest updates run *against* the past while reversed ones
-run along it. Where all clients take part in every round it is the other way round. So here an update is
-compared with the *others of its round*, and with the last step only as to whether it relates to it as most
-others do. One round's cosines are noise; a client is judged by their mean over its rounds.
+clients that made it, the next ones pull back, and honest updates run *against* the past. So here an update is
+compared with the *others of its round*, and not all rounds are believed alike. While there is somewhere to
+go, honest updates point there together and a reversed one stands out. Near the optimum they point apart, each
+to its own classes, and no angle says anything about anybody. A round therefore counts by its coherence, and a
+client is judged by the mean over its rounds: what was seen while it could be seen.
 """
 
 import math
@@ -19,12 +20,11 @@ from steelyard.errors import InputError
 from steelyard.geometry import Geometry
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
-from steelyard.weighing.consensus import cosines_with
-from steelyard.weighing.majority import cosines, crowding
+from steelyard.weighing.majority import cosines
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised
 
-PRIOR = 2.0  # rounds in which every client is taken to have pulled neither way
+PRIOR = 0.02  # coherence that every client is taken to have seen already, pulling neither way
 REPEATS = 5  # of trust from agreement with the trusted
 NOISE = (0.1, 0.3)  # of the usual kinship: up to the first an update is noise, from the second it is not
 
@@ -32,45 +32,42 @@ NOISE = (0.1, 0.3)  # of the usual kinship: up to the first an update is noise, 
 class History(NamedTuple):
     """What is remembered of each client, [J]: sums over its rounds, of which the older count less."""
 
-    rounds: Tensor
+    coherence: Tensor
+    """How much the trusted of the round pulled together."""
     present: Tensor
-    """Cosines with the sum of the others' directions."""
-    steps: Tensor
-    """Rounds in which there was a last step."""
-    past: Tensor
-    """Cosines with it."""
+    """Cosines with the sum of the others' directions, times that."""
+    rounds: Tensor
     kinship: Tensor
     """Mean squared cosines with the others."""
+
+    @property
+    def agreement(self) -> Tensor:
+        """The mean cosine with the others, each round by its coherence; of little, drawn towards 0."""
+        return self.present / (self.coherence + PRIOR)
 
 
 @dataclass(frozen=True)
 class Concord(Weigher):
-    """Weigh by n_j, but not who pulls against the others over the rounds, nor noise, and copies only once.
+    """Weigh by n_j, but not who pulls against the others when they pull together, nor noise.
 
-    A client's agreement is the mean, over its rounds, of its cosine with the others of the round, and, `past`
-    times, of its cosine with the last step if most agree with that, or minus it if most pull back from it. It
-    counts in full while that is positive, and not at all from −`tolerance` × what is usual, the mean of the
-    upper half. An update akin to no other is noise. Updates nearer to each other than `crowd` of the typical
-    distance share one vote. With a finite `reach`, an update longer than so many medians, or that goes so
-    much further than is usual along with the others, counts the less the longer it is; but clients whose
-    classes the model knows least send long ones.
+    A client's agreement is the mean over its rounds of its cosine with the others of the round, where a round
+    counts by its coherence, the mean cosine between two of those who are trusted. It counts in full
+    while that is positive, and not at all from −`tolerance` × what is usual, the mean of the upper half. An
+    update akin to no other is noise. One that goes further along with the others than `reach` times the
+    median length counts the less the further it goes: honest long ones go aside, to a client's own classes.
     """
 
     tolerance: float = 0.5
-    past: float = 1.0
     memory: float = 0.97
-    crowd: float = 0.3
-    reach: float = math.inf
+    reach: float = 1.5
 
     offers = frozenset({"direction"})
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (
             ("tolerance", self.tolerance > 0, "greater than 0"),
-            ("past", self.past >= 0, "at least 0"),
             ("memory", 0 <= self.memory <= 1, "from 0 to 1"),
-            ("crowd", self.crowd >= 0, "at least 0"),
-            ("reach", self.reach >= 1, "at least 1"),
+            ("reach", self.reach > 0, "greater than 0"),
         ):
             if not valid:
                 raise InputError(
@@ -78,60 +75,54 @@ class Concord(Weigher):
                 )
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        angles, last = cosines(geometry), state.get("step")
-        votes = 1 / crowding(geometry.pairwise, self.crowd)
-        past = torch.zeros_like(votes) if last is None else cosines_with(last, geometry)
-        known = recall(
-            state, "history", round.clients, torch.zeros(len(History._fields), dtype=torch.float64)
-        )
-        before = History(*(self.memory * known).unbind(1))
-        speakers = votes * self.trust(before, votes)
+        angles = cosines(geometry)
+        nothing = torch.zeros(len(History._fields), dtype=torch.float64)
+        before = History(*(self.memory * recall(state, "history", round.clients, nothing)).unbind(1))
+        trust = self.trust(before)
         for _ in range(REPEATS):
-            now = this_round(angles, past, speakers, last is not None)
+            now = this_round(angles, trust)
             history = History(*(old + new for old, new in zip(before, now, strict=True)))
-            trust = self.trust(history, speakers)
-            speakers = votes * trust
-        held = within(geometry.norms, self.reach) * within(geometry.norms * now.present, self.reach)
-        scores = round.num_examples * speakers * held
+            trust = self.trust(history)
+        cosine = towards_others(angles, trust)
+        held = within(geometry.norms * cosine, self.reach * float(geometry.norms.median()))
+        scores = round.num_examples * trust * held
         weights = normalised(scores if bool(scores.sum() > 0) else round.num_examples)
         following = remember(state, round.clients, history=torch.stack(history, dim=1))
         evidence = {
-            "agreement": agreement(history, speakers, self.past),
+            "agreement": history.agreement,
             "reliability": trust,
-            "votes": votes,
             "held": held,
+            "coherence": coherence(angles, trust),
         }
         return Weighed(weights, {**following, "step": geometry.mix(weights)}, evidence)
 
-    def trust(self, history: History, speakers: Tensor) -> Tensor:
+    def trust(self, history: History) -> Tensor:
         """From 1, for who pulls with the others, to 0, for who pulls against them or is noise."""
-        return gate(agreement(history, speakers, self.past), self.tolerance) * not_noise(history)
+        return gate(history.agreement, self.tolerance) * not_noise(history)
 
     def offer(self, state: State) -> Mapping[str, Tensor]:
         return {"direction": state["step"]} if "step" in state else EMPTY
 
 
-def this_round(angles: Tensor, past: Tensor, speakers: Tensor, stepped: bool) -> History:
-    """One round's part of the history; speakers [J] say how much each counts among the others."""
-    ones = torch.ones_like(speakers)
-    along = angles @ speakers
-    whole = speakers @ (along + speakers)  # ‖Σ s_j u_j‖² for the directions u_j
-    rest = (whole - 2 * speakers * along - speakers.square()).clamp(min=0.0).sqrt()  # without one's own
-    present = torch.where(rest > 0, along / rest.clamp(min=TINY), 0.0).clamp(-1.0, 1.0)
-    kinship = angles.square() @ speakers / (speakers.sum() - speakers).clamp(min=TINY)
-    return History(ones, present, ones * stepped, past, kinship)
+def this_round(angles: Tensor, trust: Tensor) -> History:
+    """One round's part of the history; trust [J] says how much each counts among the others."""
+    ones, weight = torch.ones_like(trust), coherence(angles, trust)
+    kinship = angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)
+    return History(ones * weight, weight * towards_others(angles, trust), ones, kinship)
 
 
-def agreement(history: History, speakers: Tensor, past: float) -> Tensor:
-    """How much each client pulls with the others, and relates to the last step as most do, [J].
+def coherence(angles: Tensor, trust: Tensor) -> Tensor:
+    """The mean cosine between two of the trusted, and 0 where they pull apart."""
+    pairs = (trust.sum().square() - trust @ trust).clamp(min=TINY)
+    return (trust @ angles @ trust / pairs).clamp(0.0, 1.0)
 
-    How clearly most agree with the last step (up to 1), or pull back from it (down to −1), is the mean of
-    their cosines with it over the root of the mean square. Means of few rounds are drawn towards 0.
-    """
-    now, then = history.present / (history.rounds + PRIOR), history.past / (history.steps + PRIOR)
-    power = (speakers @ then.square() * speakers.sum()).sqrt()
-    usual = (speakers @ then) / power.clamp(min=TINY)
-    return now + past * usual * then
+
+def towards_others(angles: Tensor, trust: Tensor) -> Tensor:
+    """Each update's cosine with the sum of the trusted others' directions, [J]."""
+    along = angles @ trust
+    whole = trust @ (along + trust)  # ‖Σ t_j u_j‖² for the directions u_j
+    rest = (whole - 2 * trust * along - trust.square()).clamp(min=0.0).sqrt()  # without one's own
+    return torch.where(rest > 0, along / rest.clamp(min=TINY), 0.0).clamp(-1.0, 1.0)
 
 
 def gate(agreement: Tensor, tolerance: float) -> Tensor:
@@ -151,10 +142,9 @@ def not_noise(history: History) -> Tensor:
     )
 
 
-def within(lengths: Tensor, reach: float) -> Tensor:
-    """1 up to `reach` × the median, then falling with the square: the longer, the less it moves."""
-    limit = reach * lengths.abs().median()
-    if not bool(limit > 0) or math.isinf(reach):
+def within(lengths: Tensor, limit: float) -> Tensor:
+    """1 up to the limit, then falling with the square: the longer, the less it moves."""
+    if not limit > 0 or math.isinf(limit):
         return torch.ones_like(lengths)
     return (limit / lengths.clamp(min=TINY)).clamp(max=1.0).square()
 
