@@ -289,9 +289,12 @@ def test_a_file_is_combined_by_parts(
 ) -> None:
     monkeypatch.setattr(functional, "PART_BYTES", 8 * 7 * 30_000)
     rows, weights = unequal(), torch.tensor([1, 2, 3, 4, 3, 2, 1]) / 16
-    combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule)
-    torch.testing.assert_close(combined.mean, combine(rows, weights, rule).mean)
-    assert combined.variance is None
+    spread = torch.ones_like(rows) if "variance" in registry.find("combiners", rule).needs else None  # type: ignore[attr-defined]
+    combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule, variances=spread)
+    at_once = combine(rows, weights, rule, variances=spread)
+    torch.testing.assert_close(combined.mean, at_once.mean)
+    torch.testing.assert_close(combined.variance, at_once.variance)
+    assert (combined.variance is None) == (spread is None)
 
 
 def test_variances_may_be_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ ROOT = Path(steelyard.__file__).parent
 
 LAYERS = [
     {"errors", "types", "seeds"},
-    {"layout", "geometry", "registry", "layers", "optimizers", "shelf"},
-    {"objectives", "sharing", "weighing", "combining", "attacks", "nn", "data"},
+    {"layout", "geometry", "registry", "layers", "nn", "optimizers", "shelf"},
+    {"objectives", "sharing", "weighing", "combining", "attacks", "data"},
     {"aggregation", "scratch", "evaluation"},
     {"learner"},
     {"stacked"},

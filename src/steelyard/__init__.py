@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from steelyard.experiment import load_model, resume, run
     from steelyard.federation import Federation, Result
     from steelyard.functional import combine, weigh
+    from steelyard.nn.variational import bayesian
     from steelyard.optimizers import Training
     from steelyard.record import Recorder, Run
     from steelyard.types import Combined, Weighed
@@ -40,6 +41,7 @@ _HOMES = {
     "SteelyardError": "errors",
     "Training": "optimizers",
     "Weighed": "types",
+    "bayesian": "nn.variational",
     "combine": "functional",
     "examples": "data.examples",
     "load_model": "experiment",
@@ -64,6 +66,7 @@ __all__ = [
     "SteelyardError",
     "Training",
     "Weighed",
+    "bayesian",
     "combine",
     "examples",
     "load_model",

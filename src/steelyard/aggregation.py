@@ -18,6 +18,8 @@ from steelyard.types import EMPTY, ClientId, Combined, Message, Reply, RoundInfo
 from steelyard.weighing import Weigher
 
 LARGEST = 1e30  # finite numbers above this would overflow float32 once they are added up
+EXTREME = 1e6  # times the usual precision is as much as can be told apart
+USUAL = 3.0  # times the usual length is what an honest update may have
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,13 @@ class Server:
     average: int = 1
     """The model that is evaluated and kept is a mean over about this many of the last rounds; clients still
     start from the last one."""
-    clip: float | Literal["median"] | None = None
-    """Bound on the norm of an update; "median" is the median norm of the round."""
+    clip: float | Literal["median", "usual"] | None = None
+    """Bound on the norm of an update: a number, "median" for the median norm of the round, or "usual" for
+    three times the median of that over the rounds so far, which keeps a model that is led astray from running
+    away: the worse it gets, the longer its updates."""
+    geometry: Literal["mean", "precision"] = "mean"
+    """What a weighing rule sees of posteriors: their means or, with "precision", how far each pulls where
+    they are merged by precision. Who claims to be far more certain than the others shows it then."""
     quorum: float = 0.5
     """The share of invited clients whose replies must be usable, or else the round is skipped."""
     max_examples: int = 10_000_000
@@ -41,12 +48,15 @@ class Server:
             raise InputError(f"server.lr must be greater than 0, not {self.lr}.")
         if not 0 <= self.momentum < 1:
             raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")
+        if self.geometry not in ("mean", "precision"):
+            raise InputError(f"server.geometry must be 'mean' or 'precision', not {self.geometry!r}.")
         if not 0 <= self.quorum <= 1:
             raise InputError(f"server.quorum is a share from 0 to 1, not {self.quorum}.")
         if not self.average >= 1:
             raise InputError(f"server.average is a number of rounds, at least 1, not {self.average}.")
-        if self.clip not in (None, "median") and not (isinstance(self.clip, float | int) and self.clip > 0):
-            raise InputError(f"server.clip must be greater than 0 or 'median', not {self.clip!r}.")
+        named = (None, "median", "usual")
+        if self.clip not in named and not (isinstance(self.clip, float | int) and self.clip > 0):
+            raise InputError(f"server.clip must be greater than 0, 'median' or 'usual', not {self.clip!r}.")
         if self.max_examples < 1:
             raise InputError(f"server.max_examples must be at least 1, not {self.max_examples}.")
 
@@ -61,6 +71,8 @@ class ServerState:
     velocity: Tensor | None = None
     average: Message | None = None
     """Of the models of the last rounds, where the server keeps one."""
+    lengths: Tensor | None = None
+    """The median norm of each round so far, after clipping, where the server clips by what is usual."""
 
     @property
     def released(self) -> Message:
@@ -111,14 +123,20 @@ class Aggregator:
         stack = stack_up(accepted)
         geometry = Geometry(stack.mean[:, : self.num_parameters])
         norms = geometry.norms
+        lengths = None
         if self.server.clip is not None:
-            stack = clip(stack, norms, self.server.clip)
-            geometry = Geometry(stack.mean[:, : self.num_parameters])
+            bound, lengths = bound_on(norms, self.server.clip, state.lengths)
+            if bool((norms > bound).any()):
+                stack = clip(stack, norms, bound)
+                geometry = Geometry(stack.mean[:, : self.num_parameters])
+        if self.server.geometry == "precision" and stack.variance is not None:
+            pulls = by_precision(stack.mean, stack.variance)
+            geometry = Geometry(pulls[:, : self.num_parameters])
         weighed = weigh(self.weigher, geometry, RoundInfo(round, clients, counts), state.weighing)
         combined = self.combiner.combine(stack, weighed.weights)
         moved = step(state, combined, self.server, self.num_parameters)
         average = averaged(state.released, moved.message, self.server.average, round)
-        moved = replace(moved, weighing=weighed.state, average=average)
+        moved = replace(moved, weighing=weighed.state, average=average, lengths=lengths)
         return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, refused)
 
 
@@ -184,11 +202,32 @@ def _pile(rows: Sequence[Tensor]) -> Tensor:
     return first.as_strided((len(rows), size), (size, 1))
 
 
-def clip(stack: Stack, norms: Tensor, limit: float | Literal["median"]) -> Stack:
-    """Shorten the updates whose norm exceeds the limit; the direction stays."""
-    bound = float(norms.quantile(0.5)) if limit == "median" else float(limit)
+def bound_on(
+    norms: Tensor, limit: float | Literal["median", "usual"], before: Tensor | None
+) -> tuple[float, Tensor | None]:
+    """How long an update may be, and the lengths of the rounds so far if that is what it comes from."""
+    if isinstance(limit, float | int):
+        return float(limit), None
+    middle = norms.quantile(0.5)
+    if limit == "median":
+        return float(middle), None
+    so_far = middle.unsqueeze(0) if before is None else torch.cat([before, middle.unsqueeze(0)])
+    bound = USUAL * so_far.quantile(0.5)
+    so_far[-1] = middle.clamp(max=bound)
+    return float(bound), so_far
+
+
+def clip(stack: Stack, norms: Tensor, bound: float) -> Stack:
+    """Shorten the updates whose norm exceeds the bound; the direction stays."""
     scale = (bound / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
     return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))
+
+
+def by_precision(means: Tensor, variances: Tensor) -> Tensor:
+    """Means times precision, in units of the coordinate's median precision; points stay as they are."""
+    usual = variances.median(dim=0).values
+    ratio = (usual / variances.clamp(min=torch.finfo(variances.dtype).tiny)).clamp(1 / EXTREME, EXTREME)
+    return means * torch.where(usual > 0, ratio, 1.0)
 
 
 def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:

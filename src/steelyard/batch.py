@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import steelyard
-from steelyard.engines.pool import cores
+from steelyard.engines.pool import SHARE, cores
 from steelyard.errors import SteelyardError
 from steelyard.experiment import run
 from steelyard.record import Run, runs_in
@@ -139,7 +139,7 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes of one thread each, which stop after their round when this process is interrupted."""
     context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch and of the display
     stop = context.Event()
-    with ProcessPoolExecutor(count, context, _begin, (stop,)) as pool:
+    with ProcessPoolExecutor(count, context, _begin, (stop, max(1, cores() // count))) as pool:
         try:
             yield pool
         finally:
@@ -149,10 +149,11 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
 _stop: Event | None = None
 
 
-def _begin(stop: Event) -> None:
-    """A worker has one thread, leaves Ctrl-C to the process that started it, and does not outlive that."""
+def _begin(stop: Event, share: int) -> None:
+    """A worker has its share of the cores, leaves Ctrl-C to the process that started it, and dies with it."""
     global _stop
     _stop = stop
+    os.environ[SHARE] = str(share)
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()

@@ -27,6 +27,7 @@ def check_fit(
     outputs = _outputs(model, clients[0])
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
+    sets += [(f"client {client.id!r}, held out", client.held_out) for client in clients if client.held_out]
     if test is not None:
         if len(test) == 0:
             raise InputError("the test set is empty; give it examples or leave it out.")

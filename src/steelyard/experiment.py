@@ -126,7 +126,8 @@ def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
     context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
     rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
     rows = [*rows, *(rows[number % len(rows)] for number in range(extra))]
-    return deal(dataset, rows, seed, None if data.shift is None else partial(_shift, data, seed))
+    shift = None if data.shift is None else partial(_shift, data, seed)
+    return deal(dataset, rows, seed, shift, data.holdout)
 
 
 def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,15 @@ from steelyard.errors import ClientError, InputError
 from steelyard.evaluation import Scorer
 from steelyard.layout import tensors_of
 from steelyard.learner import Learner
-from steelyard.ledger import Row, client_rows, coupling_metrics, detection_metrics, marked, round_metrics
+from steelyard.ledger import (
+    Row,
+    client_rows,
+    coupling_metrics,
+    detection_metrics,
+    marked,
+    round_metrics,
+    sigma_metrics,
+)
 from steelyard.record import Recorder
 from steelyard.seeds import generator
 from steelyard.shelf import Shelf, remember
@@ -75,8 +84,9 @@ class Federation:
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
-        `test` is a common test set. Of more than 1,000 clients, a sample of 1,000, the same in every round,
-        is evaluated on its own test data. `patience` stops the run after that many evaluations in a row
+        `test` is a common test set. Where clients hold examples out, those find a temperature, and the common
+        test set is also scored at it. Of more than 1,000 clients, a sample of 1,000, the same in every round,
+        is evaluated on its own data. `patience` stops the run after that many evaluations in a row
         without a better test accuracy (without a common test set: mean client accuracy). With `spill`, what
         stays with the clients between rounds is kept in files, in the folder of the run if it is recorded.
         `adversaries` are clients that attack, each with its `steelyard.attacks.Attack`.
@@ -182,10 +192,11 @@ class Federation:
         )
         state = replace(state, round=number, server=done.state, clients=kept)
         metrics = round_metrics(done, replies) | detection_metrics(invited, done, self.adversaries)
+        metrics |= sigma_metrics(self.layout, done.state.message.variance)
         own: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                scores, own = self.scorer.score(lambda client: session.predict(done.state.released, client))
+                scores, own = self.scorer.score(partial(session.predict, done.state.released))
             metrics |= scores | (coupling_metrics(done, own) if self.scorer.measure == "accuracy" else {})
             state = _judge(state, scores)
         measure = self.scorer.measure

@@ -70,6 +70,8 @@ def combine(
     spread = None if variances is None else _matrix("variances", variances)
     if spread is not None and spread.shape != rows.shape:
         raise InputError(f"variances have shape {tuple(spread.shape)}, but means have {tuple(rows.shape)}.")
+    if spread is not None and bool((in_memory(spread) < 0).any()):
+        raise InputError("variances must not be negative.")
     if isinstance(rows, Tensor) and not isinstance(spread, np.memmap):
         return combiner.combine(Stack(rows, spread), shares)
     return _by_parts(combiner, rows, spread, shares)

@@ -5,7 +5,7 @@ them. Other buffers (BatchNorm's integer counters, masks, what is not in the sta
 never averaged: they are put back to the values the model was built with.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,10 +53,11 @@ class Layout:
         return torch.float64 if wide else torch.float32
 
 
-def layout_of(model: nn.Module) -> Layout:
-    """The layout of a whole model. Tied tensors count once."""
+def layout_of(model: nn.Module, leave_out: Collection[str] = ()) -> Layout:
+    """The layout of a model, whole or without some parameters. Tied tensors count once."""
     saved, buffers = model.state_dict().keys(), dict(model.named_buffers())
-    parameters = _entries(model.named_parameters(), 0)
+    named = (each for each in model.named_parameters() if each[0] not in leave_out)
+    parameters = _entries(named, 0)
     floating = {name: each for name, each in buffers.items() if name in saved and each.is_floating_point()}
     constants = {name: each.clone() for name, each in buffers.items() if name not in floating}
     if not parameters:

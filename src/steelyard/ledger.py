@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from steelyard.aggregation import Aggregated
 from steelyard.evaluation import coupling, detection
+from steelyard.layout import Layout
 from steelyard.types import ClientId, Failure, Reply
 
 Value = float | str | int | None
@@ -21,6 +23,17 @@ def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[s
     if losses and len(losses) == len(done.clients):
         metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)
     return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
+
+
+def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
+    """The posterior's root mean variance in each Bayesian layer: at 0 it is a point, at 1 the prior."""
+    if variance is None:
+        return {}
+    layers: dict[str, list[Tensor]] = {}
+    for entry in layout.parameters:
+        layers.setdefault(entry.name.rpartition(".")[0], []).append(variance[entry.start : entry.stop])
+    means = {name: float(torch.cat(parts).double().mean()) for name, parts in layers.items()}
+    return {f"sigma.{name}": mean**0.5 for name, mean in means.items() if mean > 0}
 
 
 def detection_metrics(

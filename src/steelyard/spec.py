@@ -67,6 +67,8 @@ class Data(Section):
     clients: int = Field(10, ge=1)
     partition: Annotated[Table, choice("data.partition", "partitions")] = {"name": "dirichlet", "alpha": 0.3}
     shift: Annotated[Table, choice("data.shift", "shifts")] | None = None
+    holdout: float = Field(0.0, ge=0, lt=1)
+    """The share of every client's training examples that is kept to find the model's temperature."""
     seed: int | None = None
     """Deals the data; follows the training seed unless it is set."""
 
@@ -122,6 +124,8 @@ class Spec(Section):
         content = self.model_dump(exclude={"name", "about", "engine", "spill"})  # how it runs, not what
         if not self.adversaries.count:
             del content["adversaries"]  # how nobody would attack
+        if not self.data.holdout:
+            del content["data"]["holdout"]  # as in runs from before there was such a setting
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

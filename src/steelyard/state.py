@@ -36,6 +36,7 @@ def save_state(state: FederationState, path: Path) -> None:
         ("mean",): state.server.message.mean,
         ("variance",): state.server.message.variance,
         ("velocity",): state.server.velocity,
+        ("lengths",): state.server.lengths,
         **_average(state.server.average),
         **{("weighing", key): value for key, value in state.server.weighing.items()},
     }
@@ -81,7 +82,7 @@ def load_state(path: Path) -> FederationState:
     mean = top.get("average-mean")
     average = None if mean is None else Message(mean, top.get("average-variance"))
     message = Message(top["mean"], top.get("variance"))
-    server = ServerState(message, weighing, top.get("velocity"), average)
+    server = ServerState(message, weighing, top.get("velocity"), average, top.get("lengths"))
     kept = Shelf(path.parent / numbers["shelf"], numbers["files"]) if "shelf" in numbers else clients
     return FederationState(numbers["round"], server, kept, numbers["best"], numbers["stale"])
 

@@ -8,10 +8,23 @@ from functools import partial
 from typing import NamedTuple
 
 import naive
+import naive_barycenters as barycenters
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.combining import Combiner, Mean, Median, TrimmedMean
+from steelyard.combining import (
+    Aalv,
+    Alpha,
+    Combiner,
+    Eaa,
+    ForwardKl,
+    Gaa,
+    Mean,
+    Median,
+    Rklb,
+    TrimmedMean,
+    Wb,
+)
 from steelyard.weighing import (
     CenteredClipping,
     Concord,
@@ -70,10 +83,8 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
     ],
     "concord": [
         WeigherCase(Concord(), naive.concord),
-        WeigherCase(
-            Concord(tolerance=0.1, reach=1.0, crowd=0.8),
-            partial(naive.concord, tolerance=0.1, reach=1.0, crowd=0.8),
-        ),
+        WeigherCase(Concord(tolerance=0.1, reach=0.6), partial(naive.concord, tolerance=0.1, reach=0.6)),
+        WeigherCase(Concord(reach=np.inf), partial(naive.concord, reach=np.inf)),
     ],
     "consensus": [
         WeigherCase(Consensus(), samples),  # nothing to go along with yet
@@ -109,10 +120,40 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
 }
 
 COMBINERS: dict[str, list[CombinerCase]] = {
+    "aalv": [
+        CombinerCase(Aalv(), barycenters.aalv),
+        CombinerCase(Aalv(hold=1.5), barycenters.held(barycenters.aalv, 1.5)),
+    ],
+    "alpha": [
+        CombinerCase(Alpha(), barycenters.alpha),
+        CombinerCase(Alpha(alpha=0.2, hold=2.0), barycenters.held(partial(barycenters.alpha, a=0.2), 2.0)),
+        CombinerCase(Alpha(alpha=0.0), barycenters.rklb),
+        CombinerCase(Alpha(alpha=1.0), barycenters.forward_kl),
+    ],
+    "eaa": [
+        CombinerCase(Eaa(), barycenters.eaa),
+        CombinerCase(Eaa(hold=1.5), barycenters.held(barycenters.eaa, 1.5)),
+    ],
+    "forward-kl": [
+        CombinerCase(ForwardKl(), barycenters.forward_kl),
+        CombinerCase(ForwardKl(hold=1.5), barycenters.held(barycenters.forward_kl, 1.5)),
+    ],
+    "gaa": [
+        CombinerCase(Gaa(), barycenters.gaa),
+        CombinerCase(Gaa(hold=1.5), barycenters.held(barycenters.gaa, 1.5)),
+    ],
     "mean": [CombinerCase(Mean(), mean)],
     "median": [CombinerCase(Median(), naive.median)],
+    "rklb": [
+        CombinerCase(Rklb(), barycenters.rklb),
+        CombinerCase(Rklb(hold=2.0), barycenters.held(barycenters.rklb, 2.0)),
+    ],
     "trimmed-mean": [
         CombinerCase(TrimmedMean(), naive.trimmed_mean),
         CombinerCase(TrimmedMean(trim=0.45), partial(naive.trimmed_mean, trim=0.45)),
+    ],
+    "wb": [
+        CombinerCase(Wb(), barycenters.wb),
+        CombinerCase(Wb(hold=1.0), barycenters.held(barycenters.wb, 1.0)),
     ],
 }

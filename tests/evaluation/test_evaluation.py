@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from steelyard.data.clients import Client
 from steelyard.data.examples import Examples, examples
-from steelyard.evaluation import Scorer, accuracy, fairness, nll, predict, worst
+from steelyard.evaluation import Scorer, accuracy, brier, ece, fairness, nll, predict, worst
 from steelyard.evaluation.predict import BATCH
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -52,10 +52,12 @@ def test_a_large_test_set_is_summed_in_float64() -> None:
 
 
 def test_fairness_as_computed_by_hand() -> None:
-    numbers = fairness(torch.tensor([0.9, 0.5, 0.7, 0.5], dtype=torch.float64))
+    accuracies = torch.tensor([0.9, 0.5, 0.7, 0.5], dtype=torch.float64)
+    numbers = fairness(accuracies, torch.tensor([10, 20, 30, 40]))
     assert numbers == pytest.approx(
         {
             "client_accuracy": 0.65,
+            "client_accuracy_weighted": (9 + 10 + 21 + 20) / 100,
             "client_accuracy_sd": math.sqrt((0.25**2 + 0.15**2 + 0.05**2 + 0.15**2) / 4),
             "client_accuracy_worst10": 0.5,
             "client_accuracy_min": 0.5,
@@ -78,7 +80,7 @@ def test_a_share_that_is_a_whole_number_of_clients_is_not_lost_to_rounding() -> 
 
 
 def test_one_client_has_no_spread() -> None:
-    numbers = fairness(torch.tensor([0.25], dtype=torch.float64))
+    numbers = fairness(torch.tensor([0.25], dtype=torch.float64), torch.tensor([7]))
     assert numbers.pop("client_accuracy_sd") == 0
     assert set(numbers.values()) == {0.25}
 
@@ -165,12 +167,19 @@ def test_clients_with_a_test_set_of_their_own_are_scored_beside_those_without() 
     common = Examples(INPUTS, TARGETS, torch.arange(300))
     train = examples(INPUTS[:2], TARGETS[:2])
     own = (INPUTS[:40] + 1, TARGETS[:40])
-    clients = [Client("a", train, own), Client("b", train), Client("c", train, common.take(torch.arange(9)))]
+    little = examples(INPUTS[:1], TARGETS[:1])
+    clients = [Client("a", train, own), Client("b", train), Client("c", little, common.take(torch.arange(9)))]
     metrics, by_client = score(model, clients, common)
     assert sorted(by_client) == ["a", "c"]
     predicted = predict(model, examples(own)).argmax(1)
     assert by_client["a"] == pytest.approx(accuracy_score(own[1], predicted))
     assert metrics["client_accuracy"] == pytest.approx((by_client["a"] + by_client["c"]) / 2)
+    assert metrics["client_accuracy_weighted"] == pytest.approx((2 * by_client["a"] + by_client["c"]) / 3)
+    assert by_client["a"] != by_client["c"]
+    predicted = predict(model, common)
+    for name, measure in {"nll": nll, "ece": ece, "brier": brier}.items():
+        assert metrics[name] == measure(predicted, TARGETS)
+    assert not [name for name in metrics if "scaled" in name or name == "temperature"]
 
 
 def test_without_any_test_data_there_is_nothing_to_score() -> None:

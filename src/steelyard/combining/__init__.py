@@ -1,8 +1,21 @@
-"""How are they merged? One rule a file."""
+"""How are they merged? One rule a file, and those that merge posteriors in one."""
 
+from steelyard.combining.barycenter import Aalv, Alpha, Eaa, ForwardKl, Gaa, Rklb, Wb
 from steelyard.combining.base import Combiner
 from steelyard.combining.mean import Mean
 from steelyard.combining.median import Median
 from steelyard.combining.trimmed_mean import TrimmedMean
 
-__all__ = ["Combiner", "Mean", "Median", "TrimmedMean"]
+__all__ = [
+    "Aalv",
+    "Alpha",
+    "Combiner",
+    "Eaa",
+    "ForwardKl",
+    "Gaa",
+    "Mean",
+    "Median",
+    "Rklb",
+    "TrimmedMean",
+    "Wb",
+]

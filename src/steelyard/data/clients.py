@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,17 +20,23 @@ from steelyard.types import ClientId
 Shift = Callable[[Tensor, int], Tensor]
 """What a client's images look like: (images, number of the client) -> images."""
 
+Part = Literal["test", "held_out"]
+"""What a client has besides its training examples."""
+
 
 class Client:
     """A party of the federation: its name, what it trains on and what it is tested on."""
 
-    def __init__(self, id: ClientId, train: Any, test: Any = None) -> None:
-        """`train` and `test` are (inputs, targets) arrays or tensors, or torch data sets.
+    def __init__(self, id: ClientId, train: Any, test: Any = None, held_out: Any = None) -> None:
+        """`train`, `test` and `held_out` are (inputs, targets) arrays or tensors, or torch data sets.
 
         `test` may also be a function that returns such data; it is called when they are first needed.
+        `held_out` are examples that are not trained on, from which the client finds the temperature of the
+        shared model.
         """
         self.id = str(id)
         self.train = examples(train, name=f"client {id!r}, train")
+        self.held_out = None if held_out is None else examples(held_out, name=f"client {id!r}, held out")
         self._test = test if callable(test) else self._check_test(test)
 
     @cached_property
@@ -130,26 +136,40 @@ def _not_empty(client: Client) -> Client:
     return client
 
 
-def deal(dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | None = None) -> Population:
-    """Clients that hold the given training rows.
+def deal(
+    dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | None = None, holdout: float = 0.0
+) -> Population:
+    """Clients that hold the given training rows; a share of them, `holdout`, is not trained on.
 
-    Each is tested on rows of the test set with the label mix of its own training rows, so no training data is
+    Each is tested on rows of the test set with the label mix of its own rows, so no training data is
     given up, or on all of them if the targets are numbers; with a shift, the same change is made to what it
     is tested on.
     """
     width = len(str(len(rows) - 1))
     ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
-    sizes = [len(mine) for mine in rows]
+    sizes = [len(mine) - held_count(len(mine), holdout) for mine in rows]
     if 0 in sizes:
         raise InputError(f"the partition leaves {ids[sizes.index(0)]} empty; take fewer clients.")
-    return Population(ids, Dealer(dataset, rows, seed, shift), sizes)
+    return Population(ids, Dealer(dataset, rows, seed, shift, holdout), sizes)
+
+
+def held_count(size: int, share: float) -> int:
+    """How many of a client's examples are held out: at least one, if it has more and the share is not 0."""
+    return min(max(round(share * size), 1), size - 1) if share > 0 and size > 1 else 0
 
 
 class Dealer:
     """Makes a dealt client from its name. The rows of all clients are one vector."""
 
-    def __init__(self, dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | None) -> None:
-        self.dataset, self.seed, self.shift = dataset, seed, shift
+    def __init__(
+        self,
+        dataset: Dataset,
+        rows: Sequence[Tensor],
+        seed: int,
+        shift: Shift | None = None,
+        holdout: float = 0.0,
+    ) -> None:
+        self.dataset, self.seed, self.shift, self.holdout = dataset, seed, shift, holdout
         self.rows = torch.cat(list(rows))
         self.stops = list(itertools.accumulate(len(mine) for mine in rows))
         labels = dataset.test.labels
@@ -162,8 +182,18 @@ class Dealer:
     def __call__(self, id: ClientId) -> Client:
         number = int(id.removeprefix("client-"))
         start = self.stops[number - 1] if number else 0
-        train = self.dataset.train.take(self.rows[start : self.stops[number]])
-        return Client(id, self._shifted(train, number), partial(self._test, train.labels, number))
+        mine = self.dataset.train.take(self.rows[start : self.stops[number]])
+        train, held_out = self._split(self._shifted(mine, number), int(mine.rows[0]))
+        return Client(id, train, partial(self._test, mine.labels, number), held_out)
+
+    def _split(self, data: Examples, first: int) -> tuple[Examples, Examples | None]:
+        """What is trained on and what is held out, drawn by what a client holds (its first row): whoever
+        holds the same, as an extra adversary does, holds out the same."""
+        held = held_count(len(data), self.holdout)
+        if not held:
+            return data, None
+        drawn = torch.randperm(len(data), generator=generator(self.seed, first, "holdout"))
+        return data.take(drawn[held:].sort().values), data.take(drawn[:held].sort().values)
 
     def _test(self, labels: Tensor, number: int) -> Examples:
         order = generator(self.seed, number, "client-test")

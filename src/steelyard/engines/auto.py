@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from steelyard.data.clients import Part
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.engines.pool import PoolSession, cores
 from steelyard.engines.serial import SerialSession
@@ -54,8 +55,8 @@ class AutoSession:
             return
         yield from (self.pool or self.serial).train(broadcast, clients, states)
 
-    def predict(self, message: Message, client: ClientId | None) -> Tensor:
-        return (self.pool or self.serial).predict(message, client)
+    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
+        return (self.pool or self.serial).predict(message, client, part)
 
     def close(self) -> None:
         if self.pool is not None:

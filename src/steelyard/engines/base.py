@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from steelyard.data.clients import Client, Population
+from steelyard.data.clients import Client, Part, Population
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.learner import Learner
 from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
@@ -34,9 +34,9 @@ class Workload:
             return self.clients.size(client)
         return len(self.clients[client].train)
 
-    def test_data(self, client: ClientId | None) -> AnyExamples:
-        """A client's own test data, or the common test set."""
-        data = self.common_test if client is None else self.clients[client].test
+    def test_data(self, client: ClientId | None, part: Part = "test") -> AnyExamples:
+        """A client's own test data or what it holds out, or the common test set."""
+        data: AnyExamples | None = self.common_test if client is None else getattr(self.clients[client], part)
         assert data is not None
         return data
 
@@ -83,8 +83,9 @@ class Session(Protocol):
         """Train these clients, in any order; yield each as it is done. The next round reuses the memory of
         the updates."""
 
-    def predict(self, message: Message, client: ClientId | None) -> Tensor:
-        """Log-probabilities [N, C] on a client's own test data, or on the common test set."""
+    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
+        """Log-probabilities [N, C] on a client's own test data or what it holds out, or on the common test
+        set."""
 
 
 class Engine(ABC):

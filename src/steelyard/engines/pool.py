@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steelyard.data.clients import Part
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.engines.serial import SerialSession
 from steelyard.engines.worker import Begin, Board, Job, Predict, Train, arrays, tensors, work
@@ -26,6 +27,7 @@ from steelyard.evaluation.predict import BATCH
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Reply, State, Trained
 
 ATTEMPTS = 3  # how often a job is tried whose worker dies
+SHARE = "STEELYARD_CORES"  # in the environment: how many cores a process may use, of those there are
 CHUNK_SECONDS = 0.005  # of work that a worker gets at a time: short jobs should not wait for the server
 
 
@@ -61,8 +63,9 @@ def open_pool(workload: Workload, workers: int | None, local: type[SerialSession
 
 
 def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores that this process may use: its share, where several such processes work beside each other."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, int(os.environ.get(SHARE, available)))
 
 
 class Worker:
@@ -131,11 +134,11 @@ class PoolSession:
         seconds = (time.perf_counter() - start) / max(share, 1)
         self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
-    def predict(self, message: Message, client: ClientId | None) -> Tensor:
+    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
         self._prepare(message, 0)
-        size = len(self.workload.test_data(client))
+        size = len(self.workload.test_data(client, part))
         share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        jobs = [Predict(client, slice(start, start + share)) for start in range(0, size, share)]
+        jobs = [Predict(client, part, slice(start, start + share)) for start in range(0, size, share)]
         parts = {}
         for job, answer in self._run(jobs):
             if isinstance(answer, Failure):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from steelyard.data.clients import Part
 from steelyard.engines.base import Engine, Rows, Session, Workload, one_thread
 from steelyard.evaluation import predict
 from steelyard.scratch import scratch_like
@@ -67,11 +68,11 @@ class SerialSession:
         except Exception as error:  # a client cannot break a run
             return Failure(client, "training", f"{type(error).__name__}: {error}")
 
-    def predict(self, message: Message, client: ClientId | None) -> Tensor:
-        return self.predict_rows(message, client, slice(None))
+    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
+        return self.predict_rows(message, client, part, slice(None))
 
-    def predict_rows(self, message: Message, client: ClientId | None, rows: slice) -> Tensor:
+    def predict_rows(self, message: Message, client: ClientId | None, part: Part, rows: slice) -> Tensor:
         """The predictions of some of the rows; `rows` starts where a batch does."""
         learner = self.workload.learner
         learner.sharing.write(self.scratch.tensors, learner.layout, message, EMPTY)
-        return predict(self.scratch.model, self.workload.test_data(client), learner.seed, rows)
+        return predict(self.scratch.model, self.workload.test_data(client, part), learner.seed, rows)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.data.clients import Part
 from steelyard.engines.base import Rows, Workload, share
 from steelyard.engines.serial import SerialSession
 from steelyard.types import Broadcast, ClientId, Failure, Message, Trained
@@ -45,9 +46,10 @@ class Train(NamedTuple):
 
 
 class Predict(NamedTuple):
-    """A part of a test set."""
+    """Some rows of a test set."""
 
     client: ClientId | None
+    part: Part
     rows: slice
 
 
@@ -107,7 +109,7 @@ def pack(trained: Trained) -> tuple[int, dict[str, float], Arrays]:
 def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] | Failure:
     """Predictions, or a failure."""
     try:
-        return session.predict_rows(board.down, job.client, job.rows).numpy()
+        return session.predict_rows(board.down, job.client, job.part, job.rows).numpy()
     except Exception as error:
         return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 

@@ -1,7 +1,19 @@
-"""Whether low weights tell adversaries from honest parties."""
+"""Whether a score tells two kinds apart: low weights adversaries from honest parties, for one."""
 
 import torch
 from torch import Tensor
+
+
+def auroc(inside: Tensor, outside: Tensor) -> float:
+    """The chance that one from outside has a higher score than one from inside, ties counting half.
+
+    With the entropies of a model on known and on foreign data, how well it knows what it does not know.
+    """
+    ordered = inside.sort().values
+    below = torch.searchsorted(ordered, outside)
+    not_above = torch.searchsorted(ordered, outside, right=True)
+    lower = (below + not_above).double() / 2
+    return float(lower.mean()) / len(inside)
 
 
 def detection(weights: Tensor, adversary: Tensor) -> dict[str, float]:
@@ -15,14 +27,10 @@ def detection(weights: Tensor, adversary: Tensor) -> dict[str, float]:
     guilty, honest = weights[adversary], weights[~adversary]
     if not len(guilty) or not len(honest):
         return {}
-    ordered = honest.sort().values
-    below = torch.searchsorted(ordered, guilty)
-    not_above = torch.searchsorted(ordered, guilty, right=True)
-    heavier = len(honest) - (below + not_above).double() / 2
     suspected = weights < 0.5 / len(weights)
     caught = float((suspected & adversary).sum())
     found = {
-        "detection_auroc": float(heavier.mean()) / len(honest),
+        "detection_auroc": auroc(-honest, -guilty),
         "detection_recall": caught / len(guilty),
     }
     if bool(suspected.any()):

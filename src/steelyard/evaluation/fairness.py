@@ -6,10 +6,16 @@ import torch
 from torch import Tensor
 
 
-def fairness(accuracies: Tensor) -> dict[str, float]:
-    """Mean, spread and tail of the clients' accuracies [J]."""
+def fairness(accuracies: Tensor, examples: Tensor) -> dict[str, float]:
+    """Mean, spread and tail of the clients' accuracies [J]; `examples` [J] are what each one trains on.
+
+    The mean weighted by them is what the examples are worth together (utilitarian), the plain mean and the
+    tail what the clients are (egalitarian).
+    """
+    weights = examples.to(accuracies.dtype) / examples.sum()
     return {
         "client_accuracy": float(accuracies.mean()),
+        "client_accuracy_weighted": float(accuracies @ weights),
         "client_accuracy_sd": float(accuracies.std(unbiased=False)),
         "client_accuracy_worst10": worst(accuracies, 0.1),
         "client_accuracy_min": float(accuracies.min()),

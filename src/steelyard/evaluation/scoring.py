@@ -1,21 +1,26 @@
 """Scores of one model on the common test set and on every client's own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.data.clients import Client
+from steelyard.data.clients import Client, Part
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
-from steelyard.evaluation.accuracy import nll
+from steelyard.evaluation.calibration import honesty
 from steelyard.evaluation.fairness import fairness
 from steelyard.evaluation.regression import evenness, r2, squared_errors
+from steelyard.evaluation.temperature import common_temperature, scaled
 from steelyard.types import ClientId
 
-Predict = Callable[[ClientId | None], Tensor]
-"""Predictions on a client's own test data, or on the common test set."""
+
+class Predict(Protocol):
+    """Predictions on a client's own test data or on what it holds out, or on the common test set (None)."""
+
+    def __call__(self, client: ClientId | None, part: Part = "test", /) -> Tensor: ...
 
 
 class Scorer:
@@ -37,11 +42,14 @@ class Scorer:
         self.inside = list(inside)
         self.positions = torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()])
         self.counts = torch.tensor([len(positions) for positions in inside.values()], dtype=torch.int64)
+        self.sizes = {client.id: len(client.train) for client in clients}
+        self.held_out = {client.id: client.held_out for client in clients if client.held_out}
 
     @cached_property
     def measure(self) -> str:
         """What the clients' own scores are: "accuracy", or "mse" where the targets are numbers."""
-        data = self.test if self.test is not None else next(iter(self.apart.values()), None)
+        sets = (self.test, *self.apart.values(), *self.held_out.values())
+        data = next((each for each in sets if each is not None), None)
         return "mse" if data is not None and data.labels.is_floating_point() else "accuracy"
 
     def score(self, predict: Predict) -> tuple[dict[str, float], dict[ClientId, float]]:
@@ -52,13 +60,20 @@ class Scorer:
             predicted, labels = predict(None), self.test.labels
             each = self._each(predicted, labels)
             metrics[self.measure] = float(each.double().mean())
-            metrics |= {"r2": r2(each, labels)} if self.measure == "mse" else {"nll": nll(predicted, labels)}
+            metrics |= {"r2": r2(each, labels)} if self.measure == "mse" else honesty(predicted, labels)
             by_client |= self._inside(each)
         for client, data in self.apart.items():
             by_client[client] = float(self._each(predict(client), data.labels).double().mean())
         if by_client:
             values = torch.tensor(list(by_client.values()), dtype=torch.float64)
-            metrics |= evenness(values) if self.measure == "mse" else fairness(values)
+            sizes = torch.tensor([self.sizes[client] for client in by_client], dtype=torch.float64)
+            metrics |= evenness(values) if self.measure == "mse" else fairness(values, sizes)
+        if self.held_out and self.measure == "accuracy":
+            metrics["temperature"] = temperature = common_temperature(
+                (predict(client, "held_out"), data.labels) for client, data in self.held_out.items()
+            )
+            if self.test is not None:
+                metrics |= honesty(scaled(predicted, temperature), labels, "_scaled")
         return metrics, by_client
 
     def _each(self, predicted: Tensor, labels: Tensor) -> Tensor:

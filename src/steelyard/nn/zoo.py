@@ -4,10 +4,11 @@ import math
 
 from torch import nn
 
-from steelyard.errors import InputError
+from steelyard.errors import InputError, unknown
+from steelyard.nn import variational
 from steelyard.nn.recurrent import CharLSTM
 
-__all__ = ["char_lstm", "hybrid_cnn", "light_cnn", "linear", "logistic", "mlp"]
+__all__ = ["bayesian", "char_lstm", "hybrid_cnn", "light_cnn", "linear", "logistic", "mlp"]
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int, *, bias: bool = True) -> nn.Module:
@@ -65,6 +66,24 @@ def char_lstm(
     if len(input_shape) != 1:
         raise InputError(f"char-lstm needs rows of characters, not inputs of shape {input_shape}; try mlp.")
     return CharLSTM(num_classes, embed, hidden, layers)
+
+
+def bayesian(
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    base: str = "hybrid-cnn",
+    last: int = 3,
+    sigma: float = 0.03,
+    pace: float = 0.1,
+    samples: int = 10,
+) -> nn.Module:
+    """Another model with its `last` linear layers Bayesian, to be trained with objective elbo (BA-BFL)."""
+    bases = {name.replace("_", "-"): globals()[name] for name in __all__ if name != "bayesian"}
+    if base not in bases:
+        raise unknown("model", base, bases)
+    model: nn.Module = bases[base](input_shape, num_classes)
+    return variational.bayesian(model, last, sigma, pace, samples)
 
 
 def _pooled_convolution(channels: int, filters: int) -> tuple[nn.Module, ...]:

@@ -3,7 +3,8 @@
 from steelyard.objectives.alignment import Alignment
 from steelyard.objectives.base import Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
+from steelyard.objectives.elbo import Elbo
 from steelyard.objectives.proximal import Proximal
 from steelyard.objectives.squared_error import SquaredError
 
-__all__ = ["Alignment", "CrossEntropy", "Objective", "Proximal", "SquaredError"]
+__all__ = ["Alignment", "CrossEntropy", "Elbo", "Objective", "Proximal", "SquaredError"]

@@ -1,0 +1,132 @@
+"""Reliability diagrams: how often a model is right when it says how sure it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steelyard.evaluation import Bins
+from steelyard.report.charts import tidy
+from steelyard.report.look import BAR, DPI, FAINT, INK, RAMP, new_axes, new_figure, readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BODY, OVER, UNDER = RAMP[1], "#d9694f", "#e3b04b"
+FEW, PALE = 0.01, 0.4  # a bin with less than this share of the examples says little, and is drawn so
+SIDE, LOW, BETWEEN = 2.7, 0.6, 0.5  # inches: a square, the histogram under it, the space between panels
+LEFT, TOP = 0.75, 0.98
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None:
+    """Draw a panel for each model as a PNG: accuracy by confidence, and how common each confidence is."""
+    columns = 5 if len(models) > 1 else 2  # of the key
+    bottom = 0.8 if len(models) > 1 else 1.1
+    figure = new_figure(
+        LEFT + len(models) * (SIDE + BETWEEN) - 0.15,
+        bottom + LOW + 0.15 + SIDE + TOP,
+        title,
+        _subtitle(models),
+        LEFT,
+    )
+    most = max(float(_shares(bins).max()) for bins in models.values())
+    for number, (name, bins) in enumerate(models.items()):
+        left = LEFT + number * (SIDE + BETWEEN)
+        square = new_axes(figure, left, bottom + LOW + 0.15, SIDE, SIDE)
+        below = new_axes(figure, left, bottom, SIDE, LOW)
+        _draw_bins(square, bins)
+        _draw_shares(below, bins, most)
+        square.set_title(readable(name, 26), fontsize=9.5, color=INK, loc="left", parse_math=False)
+        square.set_title(f"ECE {bins.ece:.1%}", fontsize=9.5, color=INK, loc="right", weight="bold")
+        for axes, label in ((square, "accuracy"), (below, "examples")):
+            axes.tick_params(labelleft=number == 0)
+            axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)
+            axes.yaxis.set_label_coords(-0.52 / SIDE, 0.5)
+    _draw_key(figure, columns)
+    figure.savefig(path, dpi=DPI, format="png")
+
+
+def _draw_bins(axes: "Axes", bins: Bins) -> None:
+    """A bar up to the accuracy of each bin; its distance from the mean confidence stands out."""
+    shares = _shares(bins)
+    filled = shares > 0
+    confidence, accuracy = bins.confidence.numpy()[filled], bins.accuracy.numpy()[filled]
+    width = 1 / len(shares)
+    lefts = np.flatnonzero(filled) * width
+    lower, upper = np.minimum(confidence, accuracy), np.maximum(confidence, accuracy)
+    bars = [
+        *axes.bar(lefts + width / 2, lower, 0.88 * width, color=BODY),
+        *axes.bar(
+            lefts + width / 2,
+            upper - lower,
+            0.88 * width,
+            lower,
+            color=np.where(confidence > accuracy, OVER, UNDER),
+        ),
+    ]
+    for bar, share in zip(bars, np.tile(shares[filled], 2), strict=True):
+        bar.set_alpha(PALE if share < FEW else 1)
+    axes.hlines(accuracy, lefts + 0.06 * width, lefts + 0.94 * width, color=RAMP[4], lw=2, clip_on=False)
+    axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=(0, (4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=TICKS, yticks=TICKS)
+    axes.yaxis.set_major_formatter(_percent)
+    tidy(axes)
+    axes.spines[["left", "bottom"]].set_visible(True)
+    axes.tick_params(labelbottom=False)
+
+
+def _draw_shares(axes: "Axes", bins: Bins, most: float) -> None:
+    """How many of the examples are in each bin; all panels have the same scale."""
+    shares = _shares(bins)
+    axes.bar((np.arange(len(shares)) + 0.5) / len(shares), shares, 0.88 / len(shares), color=BAR)
+    axes.set(xlim=(0, 1), ylim=(0, most), xticks=TICKS, yticks=[0, most])
+    axes.xaxis.set_major_formatter(_percent)
+    axes.yaxis.set_major_formatter(_percent)
+    tidy(axes)
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(True)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("confidence", fontsize=8.5, color=FAINT)
+
+
+def _draw_key(figure: "Figure", columns: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    width, height = figure.get_size_inches()
+    figure.legend(
+        handles=[
+            Line2D([], [], color=RAMP[4], lw=2, label="accuracy"),
+            Line2D([], [], color=INK, lw=1, ls=(0, (4, 3)), label="calibrated"),
+            Patch(color=OVER, label="overconfident"),
+            Patch(color=UNDER, label="underconfident"),
+            Patch(color=OVER, alpha=PALE, label=f"pale: under {FEW:.0%}"),
+        ],
+        loc="lower left",
+        bbox_to_anchor=((LEFT - 0.05) / width, 0.08 / height),
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
+        handlelength=1.3,
+        columnspacing=1.4,
+        borderpad=0.0,
+        borderaxespad=0.0,
+    )
+
+
+def _subtitle(models: Mapping[str, Bins]) -> str:
+    counts = {int(bins.size.sum()) for bins in models.values()}
+    return f"{counts.pop():,} examples, by confidence" if len(counts) == 1 else "examples by confidence"
+
+
+def _shares(bins: Bins) -> NDArray[np.float64]:
+    return np.asarray(bins.size / bins.size.sum(), dtype=np.float64)
+
+
+def _percent(share: float, _: object) -> str:
+    return f"{share:.0%}"
