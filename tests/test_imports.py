@@ -23,7 +23,7 @@ LAYERS = [
     {"spec", "functional"},
     {"experiment"},
     {"report", "batch"},
-    {"comparison", "axes"},
+    {"comparison", "axes", "study"},
     {"grid"},
     {"cli"},
 ]

@@ -65,6 +65,38 @@ def test_a_run_that_broke_off_ends_as_if_nothing_had_happened(
     assert "error" not in broken.meta
 
 
+def test_the_usual_length_of_updates_is_remembered_over_a_break(tmp_path: Path) -> None:
+    """One of five sends updates that are too long: how much of them is used hangs on all rounds so far."""
+    clipped = {
+        **SPEC,
+        "server": {"clip": "usual"},
+        "adversaries": {"count": 1, "attack": {"name": "scaled", "scale": 20.0}},
+    }
+
+    def break_off(round: Round) -> None:
+        if round.number == 7:
+            raise BreakOffError
+
+    wanted, free = (
+        sy.run(clipped, out=tmp_path / "whole"),
+        sy.run({**clipped, "server": {}}, out=tmp_path / "free"),
+    )
+    with pytest.raises(BreakOffError):
+        sy.run(clipped, break_off, out=tmp_path / "broken")
+    (broken,) = runs_in(tmp_path / "broken")
+    sy.resume(broken.path)
+    assert wanted.path is not None
+    assert free.path is not None
+    assert_same(broken.path, wanted.path)
+    assert (free.path / MODEL).read_bytes() != (wanted.path / MODEL).read_bytes(), "something was clipped"
+    lengths = [load_state(path / STATE).server.lengths for path in (broken.path, wanted.path)]
+    assert lengths[0] is not None
+    assert lengths[1] is not None
+    assert len(lengths[0]) == 12
+    assert torch.equal(lengths[0], lengths[1])
+    assert load_state(free.path / STATE).server.lengths is None
+
+
 def test_rounds_after_the_saved_state_are_run_again_to_the_same_bits(tmp_path: Path) -> None:
     wanted = sy.run(SPEC, out=tmp_path / "whole")
     states: list[bytes] = []
@@ -119,7 +151,8 @@ def test_kill_9_and_resume_on_the_command_line(tmp_path: Path) -> None:
 def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     message = Message(torch.randn(5), torch.rand(5))
     weighing = {"momentum": torch.randn(5), "cosines/a b/ü": torch.randn(3, dtype=torch.float64)}
-    server = ServerState(message, weighing, velocity=torch.randn(5))
+    average, lengths = Message(torch.randn(5), torch.rand(5)), torch.rand(4, dtype=torch.float64)
+    server = ServerState(message, weighing, torch.randn(5), average, lengths)
     clients = {
         "oslo/1": {"body": torch.randn(2, 2), "steps": torch.tensor(3)},
         "turin": {"body": torch.ones(1)},
@@ -132,6 +165,11 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     assert found.server.velocity is not None
     assert torch.equal(found.server.message.variance, message.variance)  # type: ignore[arg-type]
     assert torch.equal(found.server.velocity, server.velocity)  # type: ignore[arg-type]
+    assert found.server.average is not None
+    assert torch.equal(found.server.average.mean, average.mean)
+    assert found.server.lengths is not None
+    assert found.server.lengths.dtype == torch.float64
+    assert torch.equal(found.server.lengths, lengths)
     assert found.server.weighing.keys() == weighing.keys()
     assert all(torch.equal(found.server.weighing[key], value) for key, value in weighing.items())
     assert {who: set(kept) for who, kept in found.clients.items()} == {
@@ -141,6 +179,7 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     first = FederationState(0, ServerState(message))
     save_state(first, tmp_path / "first")
     assert load_state(tmp_path / "first").best == float("-inf")
+    assert load_state(tmp_path / "first").server.lengths is None
 
 
 @pytest.mark.parametrize("content", [b"", b"not a state", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"])

@@ -11,39 +11,23 @@ from typing import Any
 
 import why
 from figures import CLAIMED, bars, curves_by_seed
-from studies import SEEDS, SMALL, Cell, cells
+from studies import SEEDS, SMALL, cells
 
-from steelyard.batch import run_all
 from steelyard.record import Run
 from steelyard.report.charts import markdown_table
+from steelyard.study import Cell, Results, run_cells
 
 COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
 KEPT = ("accuracy", "loss", *COUPLINGS)
 FAIRNESS = ("client_accuracy_min", "client_accuracy_max", "client_accuracy_worst10", "client_accuracy_sd")
 WORKERS: int | None = None  # all cores
 Say = Callable[[str], Any]
-Results = dict[str, dict[str, dict[str, dict[str, Any]]]]
-"""Study → setting → method → seed → what came of the run."""
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
     """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
     out.mkdir(parents=True, exist_ok=True)
-    todo = list(cells(quick))
-    outcomes = run_all(
-        [cell.spec for cell in todo],
-        out / "runs",
-        WORKERS,
-        lambda done, total: say(f"{done} of {total} runs"),
-    )
-    results: Results = {}
-    for cell, outcome in zip(todo, outcomes, strict=True):
-        if outcome.path is None:
-            raise RuntimeError(
-                f"{cell.study}, {cell.setting}, {cell.method}, seed {cell.seed}: {outcome.error}"
-            )
-        place = results.setdefault(cell.study, {}).setdefault(cell.setting, {}).setdefault(cell.method, {})
-        place[str(cell.seed)] = summary(cell, Run(outcome.path))
+    results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
     say("why: angles of honest and reversed updates")
     smaller = {**SMALL, "rounds": 3} if quick else {}
     angles = {

@@ -8,22 +8,13 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from steelyard.spec import Spec, load_spec
+from steelyard.spec import load_spec
+from steelyard.study import Cell
 from steelyard.types import EMPTY
 
 SEEDS = (0, 1, 2)
 FRESH_SEEDS = (20, 21, 22)
 Changes = Mapping[str, Any]
-
-
-class Cell(NamedTuple):
-    """One run: a method in a setting."""
-
-    study: str
-    setting: str
-    method: str
-    seed: int
-    spec: Spec
 
 
 class Method(NamedTuple):

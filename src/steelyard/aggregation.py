@@ -4,6 +4,7 @@ The only place where these meet. Nothing in a reply is trusted: what cannot be u
 reason, and the round goes on with the rest or, below a quorum, is skipped whole.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -36,8 +37,8 @@ class Server:
     three times the median of that over the rounds so far, which keeps a model that is led astray from running
     away: the worse it gets, the longer its updates."""
     geometry: Literal["mean", "precision"] = "mean"
-    """What a weighing rule sees of posteriors: their means or, with "precision", how far each pulls where
-    they are merged by precision. Who claims to be far more certain than the others shows it then."""
+    """What a weighing rule sees of posteriors: their means or, with "precision", their means stretched where
+    a client claims to be much more, or much less, certain than the others: who lies about it stands out."""
     quorum: float = 0.5
     """The share of invited clients whose replies must be usable, or else the round is skipped."""
     max_examples: int = 10_000_000
@@ -72,7 +73,7 @@ class ServerState:
     average: Message | None = None
     """Of the models of the last rounds, where the server keeps one."""
     lengths: Tensor | None = None
-    """The median norm of each round so far, after clipping, where the server clips by what is usual."""
+    """The median norm of each round so far, at most its bound, where the server clips by what is usual."""
 
     @property
     def released(self) -> Message:
@@ -213,6 +214,8 @@ def bound_on(
         return float(middle), None
     so_far = middle.unsqueeze(0) if before is None else torch.cat([before, middle.unsqueeze(0)])
     bound = USUAL * so_far.quantile(0.5)
+    if not bound > 0:  # nobody has moved yet: nothing is usual
+        return math.inf, before
     so_far[-1] = middle.clamp(max=bound)
     return float(bound), so_far
 
@@ -224,10 +227,14 @@ def clip(stack: Stack, norms: Tensor, bound: float) -> Stack:
 
 
 def by_precision(means: Tensor, variances: Tensor) -> Tensor:
-    """Means times precision, in units of the coordinate's median precision; points stay as they are."""
+    """Means times precision over the coordinate's median, or its inverse where that is greater than 1.
+
+    So far does a client pull where posteriors are merged by precision; and who claims to know nothing does
+    not pass for one that hardly moved. Points stay as they are.
+    """
     usual = variances.median(dim=0).values
     ratio = (usual / variances.clamp(min=torch.finfo(variances.dtype).tiny)).clamp(1 / EXTREME, EXTREME)
-    return means * torch.where(usual > 0, ratio, 1.0)
+    return means * torch.where(usual > 0, torch.maximum(ratio, 1 / ratio), 1.0)
 
 
 def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:

@@ -27,6 +27,7 @@ from steelyard.attacks import (
     RandomLabels,
     Scaled,
     SignFlip,
+    Tail,
     VarianceDeflation,
     WrongDtype,
     WrongShape,
@@ -66,6 +67,7 @@ CASES = [
     Case(OnOff(start=2), own_update),
     Case(InflatedCount(), lambda honest, own: -own),
     Case(VarianceDeflation(), lambda honest, own: -own),
+    Case(Tail(SignFlip(), size=2), lambda honest, own: np.concatenate([own[:-2], -own[-2:]])),
     Case(NonFinite(), malformed=True),
     Case(WrongShape(), malformed=True),
     Case(WrongDtype(), malformed=True),
@@ -210,6 +212,15 @@ def test_variances_are_deflated() -> None:
     assert VarianceDeflation().needs == {"variance"}
 
 
+def test_the_tail_alone_lies() -> None:
+    own, variance = draw(1)[0], torch.full((SIZE,), 4.0)
+    reply = sent(Tail(VarianceDeflation(SignFlip(), 0.5), size=3), draw(2), own, variance)
+    assert torch.equal(reply.message.mean[:-3], own[:-3])
+    assert torch.equal(reply.message.mean[-3:], -own[-3:])
+    assert reply.message.variance is not None
+    assert reply.message.variance.tolist() == [4.0] * (SIZE - 3) + [2.0] * 3
+
+
 def test_a_wrapper_does_what_is_inside() -> None:
     inside = InflatedCount(LabelFlip())
     assert inside.poisons
@@ -227,6 +238,7 @@ def test_a_wrapper_does_what_is_inside() -> None:
         (lambda: OnOff(LabelFlip()), "labels are poisoned for the whole run"),
         (lambda: InflatedCount(factor=0.5), "factor"),
         (lambda: VarianceDeflation(factor=0.0), "factor"),
+        (lambda: Tail(size=0), "size must be at least 1"),
     ],
 )
 def test_settings_without_meaning_are_refused(make: Callable[[], Attack], part: str) -> None:

@@ -297,7 +297,7 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 1.5) -> A
             if others:
                 kinship[j] = np.sqrt(np.average([(u[i] @ u[j]) ** 2 for i in others], weights=trust[others]))
         coherence = _coherence(u, trust)
-        agreement = coherence * _pulls(u, trust) / (coherence + 0.1)
+        agreement = coherence * _pulls(u, trust) / (coherence + 0.02)
         usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (agreement, kinship))
         trust = np.ones(len(x))
         if usual > 0:
@@ -319,11 +319,11 @@ def _pulls(u: Array, trust: Array) -> Array:
 
 
 def _coherence(u: Array, trust: Array) -> float:
-    """The root of the mean cosine between two."""
+    """The mean cosine between two, and 0 where they pull apart."""
     pairs = [(i, j) for i in range(len(u)) for j in range(i)]
     count = sum(trust[i] * trust[j] for i, j in pairs)
     cosines = sum(trust[i] * trust[j] * (u[i] @ u[j]) for i, j in pairs)
-    return float(np.sqrt(np.clip(cosines / count, 0, 1))) if count > 0 else 0.0
+    return float(np.clip(cosines / count, 0, 1)) if count > 0 else 0.0
 
 
 def _unit(vector: Array) -> Array:

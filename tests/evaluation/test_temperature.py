@@ -94,7 +94,9 @@ SURE = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]).log()
     ],
 )
 def test_degenerate_cases(predicted: Tensor, targets: list[int], wanted: float) -> None:
-    assert fit_temperature(predicted, torch.tensor(targets, dtype=torch.int64)) == pytest.approx(wanted, rel=1e-8)
+    assert fit_temperature(predicted, torch.tensor(targets, dtype=torch.int64)) == pytest.approx(
+        wanted, rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("targets", [[0, 1, 0], [1, 0, 1]], ids=["all right", "all wrong"])

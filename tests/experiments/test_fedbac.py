@@ -1,26 +1,11 @@
 """The FedBaC experiments in small: `steelyard reproduce fedbac` runs them in full."""
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "fedbac"
-
-
-@pytest.fixture(autouse=True)
-def neighbours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The programs of the folder find each other; nobody else finds them."""
-    monkeypatch.syspath_prepend(FOLDER)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for name in ("figures", "reproduce", "studies", "why"):
-        sys.modules.pop(name, None)
 
 
 def test_every_cell_can_be_built_and_all_methods_of_a_setting_meet_the_same_clients() -> None:

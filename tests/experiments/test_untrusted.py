@@ -1,29 +1,14 @@
 """The experiments on untrusted parties, in small: `steelyard reproduce untrusted` runs them in full."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from steelyard.cli import app
 from steelyard.grid import read_grid, run_grid
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "untrusted"
-
-
-@pytest.fixture(autouse=True)
-def neighbours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The programs of the folder find each other; nobody else finds them."""
-    monkeypatch.syspath_prepend(FOLDER)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for name in ("figures", "linear", "reproduce", "unequal"):
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)

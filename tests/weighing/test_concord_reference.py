@@ -15,6 +15,8 @@ from steelyard.weighing import Concord
 
 Array = NDArray[np.float64]
 
+PRIOR = 0.02
+
 
 def unit(vector: Array) -> Array:
     length = float(np.linalg.norm(vector))
@@ -55,7 +57,11 @@ class Transcription:
         trust = self.trust({j: self.aged(self.past.get(j, []), 1) for j in x})
         for _ in range(5):
             together = self.coherence(x, trust)
-            now = {j: Seen(together, self.along(j, x, trust), self.kinship(j, x, trust)) for j in x}
+            akin = {j: self.kinship(j, x, trust) for j in x}
+            usual = upper(list(akin.values()))
+            now = {
+                j: Seen(together, self.along(j, x, trust), akin[j] / usual if usual > 0 else 1.0) for j in x
+            }
             rounds = {j: self.aged([*self.past.get(j, []), now[j]], 0) for j in x}
             trust = self.trust(rounds)
         held = {j: self.held(j, x, trust) for j in x}
@@ -78,7 +84,7 @@ class Transcription:
         pairs = [(i, j) for i in x for j in x if i != j]
         count = sum(trust[i] * trust[j] for i, j in pairs)
         cosines = sum(trust[i] * trust[j] * float(unit(x[i]) @ unit(x[j])) for i, j in pairs)
-        return math.sqrt(ramp(cosines / count)) if count > 0 else 0.0
+        return ramp(cosines / count) if count > 0 else 0.0
 
     def along(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
         pull = sum((trust[i] * unit(x[i]) for i in x if i != j), np.zeros_like(x[j]))
@@ -87,7 +93,7 @@ class Transcription:
     def kinship(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
         voice = sum(trust[i] for i in x if i != j)
         kin = sum(trust[i] * float(unit(x[i]) @ unit(x[j])) ** 2 for i in x if i != j)
-        return kin / voice if voice > 0 else 0.0
+        return math.sqrt(kin / voice) if voice > 0 else 0.0
 
     def aged(self, rounds: Sequence[Seen], youngest: int) -> list[tuple[float, Seen]]:
         """Each round with how much it still counts."""
@@ -96,7 +102,7 @@ class Transcription:
 
     def agreement(self, rounds: Sequence[tuple[float, Seen]]) -> float:
         present = sum(share * seen.coherence * seen.cosine for share, seen in rounds)
-        return present / (sum(share * seen.coherence for share, seen in rounds) + 0.1)
+        return present / (sum(share * seen.coherence for share, seen in rounds) + PRIOR)
 
     def trust(self, rounds: Mapping[str, Sequence[tuple[float, Seen]]]) -> dict[str, float]:
         agreement, kinship = {}, {}
@@ -104,12 +110,12 @@ class Transcription:
             agreement[j] = self.agreement(each)
             age = sum(share for share, _ in each)
             kin = sum(share * seen.kinship for share, seen in each)
-            kinship[j] = math.sqrt(kin / age) if age > 0 else 0.0
-        usual, akin = upper(list(agreement.values())), upper(list(kinship.values()))
+            kinship[j] = kin / age if age > 0 else 1.0
+        usual = upper(list(agreement.values()))
         trust = {}
         for j in rounds:
             together = ramp(1 + agreement[j] / (self.rule.tolerance * usual)) if usual > 0 else 1.0
-            trust[j] = together * (ramp((kinship[j] / akin - 0.1) / 0.2) if akin > 0 else 1.0)
+            trust[j] = together * ramp((kinship[j] - 0.1) / 0.2)
         return trust
 
     def held(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:

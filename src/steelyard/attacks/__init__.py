@@ -4,7 +4,7 @@ from steelyard.attacks.base import Attack
 from steelyard.attacks.colluding import ALittleIsEnough, Copies, InnerProduct, Oversized
 from steelyard.attacks.labels import LabelFlip, RandomLabels
 from steelyard.attacks.malformed import ExtraTensor, MissingTensor, NonFinite, WrongDtype, WrongShape
-from steelyard.attacks.replies import InflatedCount, VarianceDeflation
+from steelyard.attacks.replies import InflatedCount, Tail, VarianceDeflation
 from steelyard.attacks.timing import OnOff
 from steelyard.attacks.vectors import Gaussian, Scaled, SignFlip
 
@@ -24,6 +24,7 @@ __all__ = [
     "RandomLabels",
     "Scaled",
     "SignFlip",
+    "Tail",
     "VarianceDeflation",
     "WrongDtype",
     "WrongShape",

@@ -8,7 +8,6 @@ to its own classes, and no angle says anything about anybody. A round therefore 
 client is judged by the mean over its rounds: what was seen while it could be seen.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,7 +37,7 @@ class History(NamedTuple):
     """Cosines with the sum of the others' directions, times that."""
     rounds: Tensor
     kinship: Tensor
-    """Mean squared cosines with the others."""
+    """How akin to the others, whichever way it pulls, in units of what was usual in the round."""
 
     @property
     def agreement(self) -> Tensor:
@@ -107,8 +106,10 @@ class Concord(Weigher):
 def this_round(angles: Tensor, trust: Tensor) -> History:
     """One round's part of the history; trust [J] says how much each counts among the others."""
     ones, weight = torch.ones_like(trust), coherence(angles, trust)
-    kinship = angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)
-    return History(ones * weight, weight * towards_others(angles, trust), ones, kinship)
+    kinship = (angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)).sqrt()
+    usual = upper_half(kinship)
+    relative = kinship / usual if usual > 0 else ones
+    return History(ones * weight, weight * towards_others(angles, trust), ones, relative)
 
 
 def coherence(angles: Tensor, trust: Tensor) -> Tensor:
@@ -133,18 +134,14 @@ def gate(agreement: Tensor, tolerance: float) -> Tensor:
 
 def not_noise(history: History) -> Tensor:
     """0 for who is akin to nobody: among so many coordinates, chance alone makes no angle."""
-    kinship = (history.kinship / history.rounds.clamp(min=TINY)).sqrt()
-    usual, (least, enough) = upper_half(kinship), NOISE
-    return (
-        ((kinship / usual - least) / (enough - least)).clamp(0.0, 1.0)
-        if usual > 0
-        else torch.ones_like(kinship)
-    )
+    least, enough = NOISE
+    kinship = torch.where(history.rounds > 0, history.kinship / history.rounds.clamp(min=TINY), 1.0)
+    return ((kinship - least) / (enough - least)).clamp(0.0, 1.0)
 
 
 def within(lengths: Tensor, limit: float) -> Tensor:
     """1 up to the limit, then falling with the square: the longer, the less it moves."""
-    if not limit > 0 or math.isinf(limit):
+    if not limit > 0:
         return torch.ones_like(lengths)
     return (limit / lengths.clamp(min=TINY)).clamp(max=1.0).square()
 

@@ -1,0 +1,117 @@
+"""The paper's figures 1 to 5, and σ over the rounds."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from studies import FASHION, RULES
+
+import steelyard as sy
+from steelyard.report.charts import Lines, line_charts, tidy
+from steelyard.report.look import DPI, FAINT, INK
+from steelyard.report.split import draw_spec
+from steelyard.spec import load_spec
+from steelyard.study import Results
+
+COLOURS = {
+    "FashionMNIST": "#12606c",
+    "CIFAR-10": "#b3412f",
+    "SVHN, 5,000 images": "#c98b2b",
+    "AALV": "#7aa6a1",
+    "EAA": "#c98b2b",
+    "GAA": "#b3412f",
+    "RKLB": "#12606c",
+    "WB": "#6a5d9b",
+    "forward KL": "#9fb3bd",
+    "literal: σ at the full rate": "#e08f80",
+}
+TOY = {"p": (0.0, 1.0), "q": (2.0, 0.25)}
+
+
+def draw(results: Results, out: Path) -> list[Path]:
+    table = results["table"]
+    paths = [out / f"figure{number}.png" for number in range(1, 6)] + [out / "sigma.png"]
+    draw_toy(paths[0])
+    draw_spec(load_spec({**FASHION, "name": "fashion-mnist"}), paths[1])
+    measures = {"ece": "ECE", "nll": "negative log-likelihood"}
+    line_charts(
+        {title: by_layers(table, name) for name, title in measures.items()},
+        "More Bayesian layers (RKLB): calibration and uncertainty",
+        "Bayesian layers", "", paths[2], COLOURS, log=True,
+    )  # fmt: skip
+    line_charts(
+        {"training, both cores busy": by_layers(table, "seconds")},
+        "Cost", "Bayesian layers", "seconds a round", paths[3], COLOURS,
+    )  # fmt: skip
+    fair = {"client_accuracy_weighted": "mean, by examples", "client_accuracy_worst10": "worst tenth"}
+    line_charts(
+        {title: by_layers(table, name) for name, title in fair.items()},
+        "Fairness: accuracy on the clients' own test data", "Bayesian layers", "accuracy", paths[4], COLOURS,
+    )  # fmt: skip
+    draw_sigmas(results, paths[5])
+    return paths
+
+
+def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
+    """Means over the seeds, of FedAvg and of RKLB with one, two and three Bayesian layers."""
+    methods = {0: "0 FedAvg", 1: "1 RKLB", 2: "2 RKLB", 3: "3 RKLB"}
+    return {
+        name: {
+            float(last): statistics.fmean(run[measure] for run in rows[method].values())
+            for last, method in methods.items()
+            if method in rows
+        }
+        for name, rows in table.items()
+    }
+
+
+def draw_sigmas(results: Results, path: Path) -> None:
+    """The first seed's σ of each Bayesian layer, by rule; and with σ trained at the full rate."""
+    runs = {name: results["table"]["FashionMNIST"][f"3 {name}"] for name in RULES}
+    literal = "literal: σ at the full rate"
+    runs[literal] = results["priors"]["FashionMNIST"][literal]
+    first = {name: next(iter(each.values()))["curves"] for name, each in runs.items()}
+    layers = [name for name in first["RKLB"] if name.startswith("sigma.")]
+    panels = {
+        f"Bayesian layer {number}": {name: curves[layer] for name, curves in first.items()}
+        for number, layer in enumerate(layers, start=1)
+    }
+    line_charts(
+        panels, "How wide the posterior is", "round", "σ, root mean variance", path, COLOURS, log=True
+    )
+
+
+def draw_toy(path: Path) -> None:
+    """Figure 1: N(0, 1) and N(2, 0.25) merged with equal weights."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.4, 3.4), facecolor="white")
+    place = figure.subplots()
+    across = torch.linspace(-3, 4, 500)
+    means, variances = (torch.tensor([[value[part]] for value in TOY.values()]) for part in (0, 1))
+    for name, (mean, variance) in TOY.items():
+        height = density(across, mean, variance)
+        place.fill_between(across, height, color=FAINT, alpha=0.15, lw=0)
+        top = int(height.argmax())
+        place.text(float(across[top]), float(height[top]) + 0.02, name, ha="center", fontsize=9, color=FAINT)
+    for name, rule in RULES.items():
+        merged = sy.combine(means, rule=rule, variances=variances)
+        assert merged.variance is not None
+        mean, variance = float(merged.mean), float(merged.variance)
+        label = f"{name}: N({mean:.3g}, {variance:.3g})"
+        place.plot(across, density(across, mean, variance), color=COLOURS[name], lw=1.8, label=label)
+    place.set_ylim(0, 0.95)
+    place.set_yticks([])
+    tidy(place)
+    place.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+    title = "Two posteriors, p = N(0, 1) and q = N(2, 0.25), merged with equal weights"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
+    figure.subplots_adjust(left=0.03, right=0.99, top=0.88, bottom=0.1)
+    figure.savefig(path, dpi=DPI)
+
+
+def density(across: torch.Tensor, mean: float, variance: float) -> torch.Tensor:
+    return torch.exp(-((across - mean) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)

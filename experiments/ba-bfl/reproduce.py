@@ -1,0 +1,97 @@
+"""`steelyard reproduce ba-bfl`: the paper's table and figures, the rival without Bayes, and adversaries.
+
+Runs are recorded under `out`/runs, and what is recorded is not run again.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import figures
+from foreign import foreign_auroc
+from studies import cells
+
+from steelyard.record import Run
+from steelyard.report.charts import markdown_table
+from steelyard.study import Cell, Results, run_cells
+
+WORKERS: int | None = None  # all cores
+SCORES = ("accuracy", "ece", "nll", "brier")
+SCALED = ("temperature", "ece_scaled", "nll_scaled", "brier_scaled")
+FAIR = ("client_accuracy_weighted", "client_accuracy_worst10")
+Say = Callable[[str], Any]
+
+
+def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
+    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
+    out.mkdir(parents=True, exist_ok=True)
+    results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
+    written = out / "results.json"
+    written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
+    return [written, *tables(results, out), *figures.draw(results, out)]
+
+
+def summary(cell: Cell, run: Run) -> dict[str, Any]:
+    """The scores of the last round, seconds a round, the curves, and how well it knows what it never saw."""
+    rows = [row for row in run.rounds if row.get("accuracy") is not None]
+    last = rows[-1]
+    found: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
+    found["seconds"] = statistics.median(row["train"] for row in run.timings)
+    sigmas = [name for name in last if name.startswith("sigma.")]
+    found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
+    if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
+        found["ood"] = foreign_auroc(run)
+    return found
+
+
+def tables(results: Results, out: Path) -> list[Path]:
+    """Table 1 for each data set, the priors, and the accuracy under attack."""
+    headings = ("", "accuracy %", "ECE %", "NLL", "Brier", "ECE % at T", "NLL at T", "OOD AUROC", "s/round")
+    texts = {
+        f"table-{name.split(',')[0].lower()}": markdown_table(
+            {method: table_row(list(runs.values())) for method, runs in methods.items()}, headings
+        )
+        for name, methods in results["table"].items()
+    }
+    texts["priors"] = markdown_table(
+        {
+            method: table_row(list(runs.values()))
+            for method, runs in results["priors"]["FashionMNIST"].items()
+        },
+        headings,
+    )
+    attacks = results["attacks"]
+    defences = list(next(iter(attacks.values())))
+    texts["attacks"] = markdown_table(
+        {
+            name: [
+                spread([run["accuracy"] for run in setting[name].values()], 100, 1)
+                for setting in attacks.values()
+            ]
+            for name in defences
+        },
+        ("", *attacks),
+    )
+    for name, text in texts.items():
+        (out / f"{name}.md").write_text(text)
+    return [out / f"{name}.md" for name in texts]
+
+
+def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
+    def column(name: str, factor: float = 1.0, digits: int = 3) -> str:
+        return spread([run[name] for run in runs if run.get(name) is not None], factor, digits)
+
+    return [
+        column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
+        column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("seconds", 1, 1),
+    ]  # fmt: skip
+
+
+def spread(values: Sequence[float], factor: float, digits: int) -> str:
+    """Mean ± standard deviation over the seeds."""
+    if not values:
+        return ""
+    mean = f"{factor * statistics.fmean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {factor * statistics.stdev(values):.{digits}f}"

@@ -1,0 +1,127 @@
+"""What is run: every study is a list of cells, and a cell is one run.
+
+Seeds 100 and 101 were used to find the settings; the reported seeds were not looked at before.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import svhn
+
+from steelyard.spec import load_spec
+from steelyard.study import Cell
+
+Changes = Mapping[str, Any]
+SEEDS = (0, 1, 2)
+
+FASHION: Changes = {
+    "model": "hybrid-cnn",
+    "rounds": 10,
+    "clients_per_round": 10,
+    "data": {
+        "dataset": "fashion-mnist",
+        "clients": 10,
+        "partition": {"name": "dirichlet", "alpha": 0.5},
+        "holdout": 0.05,
+    },
+    "training": {"optimizer": "adam", "lr": 0.002, "batch_size": 64, "epochs": 3},
+}
+DATASETS: Mapping[str, Changes] = {
+    "FashionMNIST": {},
+    "CIFAR-10": {"data.dataset": "cifar10"},
+    "SVHN, 5,000 images": {"data.dataset": "svhn:svhn_subset", "rounds": 20},
+}
+SHORT: Changes = {"rounds": 20, "training.epochs": 1, "training.steps": 30, "evaluate_every": 5}
+SMALL: Changes = {  # to see that it works
+    "data.dataset": "digits",
+    "data.holdout": 0.2,
+    "rounds": 2,
+    "training.epochs": 1,
+    "training.batch_size": 16,
+}
+RULES = {"AALV": "aalv", "EAA": "eaa", "GAA": "gaa", "RKLB": "rklb", "WB": "wb", "forward KL": "forward-kl"}
+
+
+def bayesian(last: int, rule: str = "rklb", **changes: Any) -> dict[str, Any]:
+    """The last layers Bayesian, merged by a rule; `prior` and `kl_weight` are the objective's."""
+    objective = {key: changes.pop(key) for key in ("prior", "kl_weight") if key in changes}
+    combining = {"name": rule} | {key: changes.pop(key) for key in ("hold",) if key in changes}
+    return {
+        "model": {"name": "bayesian", "base": "hybrid-cnn", "last": last, **changes},
+        "objective": {"name": "elbo", **objective},
+        "sharing": "posterior",
+        "combining": combining,
+    }
+
+
+ROBUST: Changes = {
+    **bayesian(3, "rklb", hold=2.0),
+    "weighing": "majority",
+    "server.geometry": "precision",
+}
+PRIORS = {
+    "N(0, I)": bayesian(3),
+    "global": bayesian(3, prior="global"),
+    "global, weight 0.01": bayesian(3, prior="global", kl_weight=0.01),
+    "literal: σ at the full rate": bayesian(3, pace=1.0),
+}
+
+
+def certain(attack: Changes) -> dict[str, Any]:
+    """An attack by parties that claim to be sure of it."""
+    return {"name": "variance-deflation", "factor": 1e-6, "attack": attack}
+
+
+ATTACKS: Mapping[str, Changes] = {
+    "none": {},
+    "random means, tiny variance": certain({"name": "gaussian"}),
+    "flipped labels, tiny variance": certain({"name": "label-flip"}),
+    "last layer only": {"name": "tail", "size": 850, "attack": certain({"name": "gaussian"})},
+    "variance inflation": {
+        "name": "variance-deflation",
+        "factor": 1e6,
+        "attack": {"name": "scaled", "scale": 1.0},
+    },
+}
+DEFENCES: Mapping[str, Changes] = {"EAA": bayesian(3, "eaa"), "RKLB": bayesian(3), "robust": ROBUST}
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Everything, the most important first; quick: one seed, small data, few rounds."""
+    seeds = SEEDS[:1] if quick else SEEDS
+    for seed in seeds:
+        yield from _table(seed, "FashionMNIST", quick)
+    for seed in seeds:
+        for attack, choice in ATTACKS.items():
+            for name, method in DEFENCES.items():
+                hostile = {"adversaries": {"count": 3, "attack": choice}} if choice else {}
+                yield cell("attacks", attack, name, seed, {**SHORT, **hostile}, method, quick)
+    for seed in seeds[:1]:
+        for name, method in PRIORS.items():
+            yield cell("priors", "FashionMNIST", name, seed, {}, method, quick)
+    for seed in seeds:
+        yield from _table(seed, "CIFAR-10", quick)
+        if svhn.at_hand():
+            yield from _table(seed, "SVHN, 5,000 images", quick)
+
+
+def _table(seed: int, dataset: str, quick: bool) -> Iterator[Cell]:
+    """A data set's part of Table 1: all rules with three Bayesian layers, one of them with fewer."""
+    yield cell("table", dataset, "0 FedAvg", seed, DATASETS[dataset], {}, quick)
+    for last in (1, 2, 3):
+        for name, rule in RULES.items():
+            if last == 3 or rule == "rklb":
+                yield cell(
+                    "table", dataset, f"{last} {name}", seed, DATASETS[dataset], bayesian(last, rule), quick
+                )
+
+
+def cell(
+    study: str, setting: str, name: str, seed: int, changes: Changes, method: Changes, quick: bool
+) -> Cell:
+    base = {key: dict(value) if isinstance(value, Mapping) else value for key, value in FASHION.items()}
+    small: Changes = {}
+    if quick:
+        small = SMALL if method else {**SMALL, "model": "mlp"}
+        method = {**method, "model": {**method["model"], "base": "mlp", "last": 2}} if method else method
+    return Cell(study, setting, name, seed, load_spec(base, {"seed": seed, **changes, **small, **method}))
