@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import steelyard as sy
-from steelyard import layers
+from steelyard import batch, layers
 from steelyard.axes import Axis, read_axis
 from steelyard.batch import Outcome, finished_runs, run_all
+from steelyard.engines.pool import SHARE, cores
 from steelyard.grid import Cell, Grid, read_grid, run_grid, sheet_of
 from steelyard.record import Run, runs_in
 from steelyard.spec import load_spec
@@ -289,3 +290,21 @@ def test_a_sheet_has_means_and_deviations_over_the_seeds() -> None:
     assert sheet.entry("0.1", "uniform", "").mean is None, "one seed of two is not the mean of both"
     assert sheet.entry("0.1", "uniform", "").values == (0.25,)
     assert sheet.title("0.1") == "training.lr = 0.1"
+
+
+@pytest.mark.parametrize(("workers", "each"), [(1, 4), (2, 2), (3, 1), (9, 1)])
+def test_runs_side_by_side_share_the_cores(
+    workers: int, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in a worker's process thinks that it has so many cores, whatever the machine has."""
+    monkeypatch.setattr(batch, "cores", lambda: 4)
+    with batch._processes(workers) as pool:
+        assert pool.submit(os.getenv, SHARE).result() == str(each)
+
+
+def test_a_process_does_not_use_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    available = cores()
+    monkeypatch.setenv(SHARE, "1")
+    assert cores() == 1
+    monkeypatch.setenv(SHARE, "1000")
+    assert cores() == available

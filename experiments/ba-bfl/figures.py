@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from studies import FASHION, RULES
+from studies import RULES
 
 import steelyard as sy
 from steelyard.report.charts import Lines, line_charts, tidy
 from steelyard.report.look import DPI, FAINT, INK
 from steelyard.report.split import draw_spec
-from steelyard.spec import load_spec
+from steelyard.spec import Spec
 from steelyard.study import Results
 
 COLOURS = {
@@ -31,11 +31,11 @@ COLOURS = {
 TOY = {"p": (0.0, 1.0), "q": (2.0, 0.25)}
 
 
-def draw(results: Results, out: Path) -> list[Path]:
+def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
     table = results["table"]
     paths = [out / f"figure{number}.png" for number in range(1, 6)] + [out / "sigma.png"]
     draw_toy(paths[0])
-    draw_spec(load_spec({**FASHION, "name": "fashion-mnist"}), paths[1])
+    draw_spec(spec, paths[1])
     measures = {"ece": "ECE", "nll": "negative log-likelihood"}
     line_charts(
         {title: by_layers(table, name) for name, title in measures.items()},

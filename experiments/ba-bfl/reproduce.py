@@ -27,10 +27,11 @@ Say = Callable[[str], Any]
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
     """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
     out.mkdir(parents=True, exist_ok=True)
-    results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
+    todo = list(cells(quick))
+    results = run_cells(todo, out / "runs", summary, WORKERS, say)
     written = out / "results.json"
     written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
-    return [written, *tables(results, out), *figures.draw(results, out)]
+    return [written, *tables(results, out), *figures.draw(results, todo[0].spec, out)]
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
@@ -87,6 +88,10 @@ def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
         column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
         column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("seconds", 1, 1),
     ]  # fmt: skip
+
+
+def accuracy(runs: dict[str, Any]) -> str:
+    return spread([run["accuracy"] for run in runs.values()], 100, 1)
 
 
 def spread(values: Sequence[float], factor: float, digits: int) -> str:

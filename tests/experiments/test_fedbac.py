@@ -58,6 +58,7 @@ def test_honest_clients_stand_together_and_reversed_ones_apart_whichever_way_the
     found = why.measure(list(why.SETTINGS.values())[1], seed=0)
     assert min(found["honest"]["past"]) > max(found["reversed"]["past"])
     assert min(found["honest"]["present"]) > max(found["reversed"]["present"])
+    assert min(found["honest"]["coherent"]) > 0 > max(found["reversed"]["coherent"])
 
 
 def test_thirty_percent_sign_flippers_cost_fedavg_far_more_than_the_stabilised_rule() -> None:

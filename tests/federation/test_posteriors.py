@@ -1,4 +1,4 @@
-"""Posteriors in a federation: which merges are alike, what certainty does in the wrong hands, and who sees it."""
+"""Posteriors in a federation: which merges are alike, and what certainty does in the wrong hands."""
 
 from typing import Any
 
@@ -98,5 +98,5 @@ def test_nothing_changes_where_no_variance_travels() -> None:
 
 
 def test_another_geometry_is_refused() -> None:
-    with pytest.raises(sy.InputError, match="server.geometry"):
+    with pytest.raises(sy.InputError, match=r"server\.geometry"):
         sy.run("fedavg", **{"server.geometry": "curved"})
