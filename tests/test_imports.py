@@ -11,7 +11,7 @@ ROOT = Path(steelyard.__file__).parent
 
 LAYERS = [
     {"errors", "types", "seeds"},
-    {"layout", "geometry", "registry", "layers", "nn", "optimizers", "shelf"},
+    {"layout", "geometry", "screening", "registry", "layers", "nn", "optimizers", "shelf"},
     {"objectives", "sharing", "weighing", "combining", "attacks", "data"},
     {"aggregation", "scratch", "evaluation"},
     {"learner"},

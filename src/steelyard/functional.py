@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from steelyard import registry
-from steelyard.aggregation import LARGEST
 from steelyard.aggregation import weigh as apply_weigher
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
 from steelyard.geometry import Geometry, Rows, in_memory
+from steelyard.screening import LARGEST
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 

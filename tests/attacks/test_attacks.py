@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from steelyard import registry
-from steelyard.aggregation import screen
 from steelyard.attacks import (
     ALittleIsEnough,
     Attack,
@@ -35,6 +34,7 @@ from steelyard.attacks import (
 from steelyard.attacks.base import Scene
 from steelyard.attacks.colluding import largest_z
 from steelyard.errors import InputError
+from steelyard.screening import screen
 from steelyard.types import Message, Reply
 
 SIZE = 30

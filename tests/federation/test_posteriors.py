@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import steelyard as sy
-from steelyard.aggregation import EXTREME, by_precision
 from steelyard.layout import layout_of
 from steelyard.ledger import sigma_metrics
+from steelyard.screening import EXTREME, by_precision
 
 SURE = {"name": "variance-deflation", "factor": 1e-6, "attack": "sign-flip"}
 IGNORANT = {"name": "variance-deflation", "factor": 1e6, "attack": {"name": "scaled", "scale": 1.0}}
