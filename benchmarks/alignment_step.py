@@ -5,14 +5,12 @@ python benchmarks/alignment_step.py
 The steps take turns, and ratios are formed within a turn; one thread.
 """
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
 from itertools import repeat
 
 import torch
 from torch import nn
+from turns import show
 
 from steelyard.layout import flatten, layout_of
 from steelyard.learner import descend
@@ -45,33 +43,9 @@ def stepper(model: nn.Module, objective: Objective) -> Callable[[], object]:
     return lambda: next(steps)
 
 
-def milliseconds(step: Callable[[], object], steps: int) -> float:
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return 1000 * (time.perf_counter() - start) / steps
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--turns", type=int, default=40)
-    parser.add_argument("--steps", type=int, default=5, help="of each form in a turn")
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    print("| model | " + " | ".join(f"{name}, ms" for name in FORMS) + " |")
-    print("|---" * (1 + len(FORMS)) + "|")
-    for name, model in MODELS.items():
-        steps = [stepper(model, objective) for objective in FORMS.values()]
-        turns = [[milliseconds(step, chosen.steps) for step in steps] for _ in range(chosen.turns + 2)][2:]
-        times = [statistics.median(column) for column in zip(*turns, strict=True)]
-        ratios = [statistics.median(turn[place] / turn[0] for turn in turns) for place in range(len(steps))]
-        cells = [f"{times[0]:.2f}"]
-        cells += [f"{ms:.2f} ({ratio:.2f} ×)" for ms, ratio in zip(times[1:], ratios[1:], strict=True)]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    rows = {
+        name: lambda model=model: [stepper(model, objective) for objective in FORMS.values()]
+        for name, model in MODELS.items()
+    }
+    show(__doc__, "model", list(FORMS), rows)

@@ -6,13 +6,11 @@ On images of FashionMNIST's size, with Adam; n = 0 minimises the cross-entropy, 
 The last column is n = 3 without the KL. The steps take turns, ratios are formed within a turn; one thread.
 """
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
 from itertools import repeat
 
 import torch
+from turns import show
 
 from steelyard.learner import descend
 from steelyard.nn.variational import bayesian
@@ -48,33 +46,9 @@ def stepper(last: int, objective: Objective, size: int) -> Callable[[], object]:
     return lambda: next(steps)
 
 
-def milliseconds(step: Callable[[], object], steps: int) -> float:
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return 1000 * (time.perf_counter() - start) / steps
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--turns", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=3, help="of each column in a turn")
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    print("| batch | " + " | ".join(f"{name}, ms" for name in COLUMNS) + " |")
-    print("|---" * (1 + len(COLUMNS)) + "|")
-    for size in BATCHES:
-        steps = [stepper(last, objective, size) for last, objective in COLUMNS.values()]
-        turns = [[milliseconds(step, chosen.steps) for step in steps] for _ in range(chosen.turns + 2)][2:]
-        times = [statistics.median(column) for column in zip(*turns, strict=True)]
-        ratios = [statistics.median(turn[place] / turn[0] for turn in turns) for place in range(len(steps))]
-        cells = [f"{times[0]:.2f}"]
-        cells += [f"{ms:.2f} ({ratio:.2f} ×)" for ms, ratio in zip(times[1:], ratios[1:], strict=True)]
-        print(f"| {size} | " + " | ".join(cells) + " |", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    rows = {
+        str(size): lambda size=size: [stepper(last, objective, size) for last, objective in COLUMNS.values()]
+        for size in BATCHES
+    }
+    show(__doc__, "batch", list(COLUMNS), rows)

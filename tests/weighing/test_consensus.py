@@ -33,7 +33,7 @@ def run(rule: Consensus, rounds: Sequence[Rows]) -> list[Weighed]:
     return results
 
 
-def near(found: Tensor, wanted: Sequence[float]) -> None:
+def assert_near(found: Tensor, wanted: Sequence[float]) -> None:
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=1e-15)
 
 
@@ -46,20 +46,20 @@ THIRD = [[4.0, 3.0], [3.0, 4.0], [3.0, -4.0]]  # cosines .8, .6, .6
 
 
 def check_first(weighed: Weighed) -> None:
-    near(weighed.weights, BY_SAMPLES)
-    near(weighed.state["momentum"], [2, 0])
-    near(weighed.evidence["cosine"], [0, 0, 0])
-    near(weighed.evidence["reliability"], [1, 1, 1])
+    assert_near(weighed.weights, BY_SAMPLES)
+    assert_near(weighed.state["momentum"], [2, 0])
+    assert_near(weighed.evidence["cosine"], [0, 0, 0])
+    assert_near(weighed.evidence["reliability"], [1, 1, 1])
     assert float(weighed.evidence["fell_back"]) == 1
     assert set(weighed.state) == {"momentum"}, "a cosine with nothing is none, and is not remembered"
 
 
 def check_third(weighed: Weighed, variances: Sequence[float], consensus: Sequence[float]) -> None:
     scores = [math.exp(-variance) * one for variance, one in zip(variances, consensus, strict=True)]
-    near(weighed.evidence["cosine"], [0.8, 0.6, 0.6])
-    near(weighed.evidence["consensus"], consensus)
-    near(weighed.evidence["reliability"], [math.exp(-variance) for variance in variances])
-    near(weighed.weights, [score / sum(scores) for score in scores])
+    assert_near(weighed.evidence["cosine"], [0.8, 0.6, 0.6])
+    assert_near(weighed.evidence["consensus"], consensus)
+    assert_near(weighed.evidence["reliability"], [math.exp(-variance) for variance in variances])
+    assert_near(weighed.weights, [score / sum(scores) for score in scores])
     assert float(weighed.evidence["fell_back"]) == 0
 
 
@@ -68,13 +68,13 @@ def test_three_rounds_by_hand() -> None:
     results = run(Consensus(beta=0.5), [FIRST, second, THIRD])
     check_first(results[0])
     # Cosines .6, .8, −.6; consensus .6, .8, 0; one cosine each, so reliability 1; weights 3/7, 4/7, 0.
-    near(results[1].evidence["cosine"], [0.6, 0.8, -0.6])
-    near(results[1].evidence["consensus"], [0.6, 0.8, 0])
-    near(results[1].evidence["reliability"], [1, 1, 1])
-    near(results[1].weights, [3 / 7, 4 / 7, 0])
+    assert_near(results[1].evidence["cosine"], [0.6, 0.8, -0.6])
+    assert_near(results[1].evidence["consensus"], [0.6, 0.8, 0])
+    assert_near(results[1].evidence["reliability"], [1, 1, 1])
+    assert_near(results[1].weights, [3 / 7, 4 / 7, 0])
     assert float(results[1].evidence["fell_back"]) == 0
     # Mean (9 + 16, 12 − 12)/7 = (25/7, 0); momentum ½ (2, 0) + ½ (25/7, 0) = (39/14, 0).
-    near(results[1].state["momentum"], [39 / 14, 0])
+    assert_near(results[1].state["momentum"], [39 / 14, 0])
     # Cosines a: .6, .8, variance .1² = .01; b: .8, .6, .01; c: −.6, .6, .36.
     # Scores .8 e^−.01 = .7920, .6 e^−.01 = .5940, .6 e^−.36 = .4186, in all 1.8047: .4389, .3292, .2320.
     check_third(results[2], [0.01, 0.01, 0.36], [0.8, 0.6, 0.6])
@@ -82,11 +82,11 @@ def test_three_rounds_by_hand() -> None:
         results[2].weights, torch.tensor([0.4389, 0.3292, 0.2320]).double(), rtol=0, atol=1e-4
     )
     a, b, c = results[2].weights.tolist()
-    near(
+    assert_near(
         results[2].state["momentum"],
         [39 / 28 + (4 * a + 3 * b + 3 * c) / 2, (3 * a + 4 * b - 4 * c) / 2],
     )
-    near(results[2].state["cosines/c"], [-0.6, 0.6])
+    assert_near(results[2].state["cosines/c"], [-0.6, 0.6])
 
 
 def test_three_rounds_by_hand_with_a_sharper_gate() -> None:
@@ -94,8 +94,8 @@ def test_three_rounds_by_hand_with_a_sharper_gate() -> None:
     results = run(Consensus(beta=0.5, gamma=2.0), [FIRST, second, THIRD])
     check_first(results[0])
     # Consensus .6², .8², 0, which is in all 1. Mean .36 (12, 16) + .64 (12, −9) = (12, 0).
-    near(results[1].weights, [0.36, 0.64, 0])
-    near(results[1].state["momentum"], [1 + 6, 0])
+    assert_near(results[1].weights, [0.36, 0.64, 0])
+    assert_near(results[1].state["momentum"], [1 + 6, 0])
     check_third(results[2], [0.01, 0.01, 0.36], [0.64, 0.36, 0.36])
 
 
@@ -104,10 +104,10 @@ def test_three_rounds_by_hand_with_a_soft_gate() -> None:
     results = run(Consensus(beta=0.5, gate="soft"), [FIRST, second, THIRD])
     check_first(results[0])
     # Cosines .6, −.6, 0; consensus .8, .2, .5, in all 1.5: 8/15, 2/15, 1/3.
-    near(results[1].evidence["consensus"], [0.8, 0.2, 0.5])
-    near(results[1].weights, [8 / 15, 2 / 15, 1 / 3])
+    assert_near(results[1].evidence["consensus"], [0.8, 0.2, 0.5])
+    assert_near(results[1].weights, [8 / 15, 2 / 15, 1 / 3])
     # Mean (2.4 − 1.2, 3.2 − 1.6 − 1.6)/1.5 = (.8, 0).
-    near(results[1].state["momentum"], [1 + 0.4, 0])
+    assert_near(results[1].state["momentum"], [1 + 0.4, 0])
     # a: .6, .8, variance .01; b: −.6, .6, .36; c: 0, .6, .09. Consensus (1 + .8)/2, (1 + .6)/2 twice.
     check_third(results[2], [0.01, 0.36, 0.09], [0.9, 0.8, 0.8])
 
@@ -116,12 +116,12 @@ def test_three_rounds_by_hand_with_the_momentum_by_samples() -> None:
     second = [[3.0, 4.0], [4.0, -3.0], [-1.5, 2.0]]
     results = run(Consensus(beta=0.5, momentum="samples"), [FIRST, second, THIRD])
     check_first(results[0])
-    near(results[1].weights, [3 / 7, 4 / 7, 0])
+    assert_near(results[1].weights, [3 / 7, 4 / 7, 0])
     # By n_j/n: (.75 + 2 − .375, 1 − 1.5 + .5) = (2.375, 0), also the client that does not count.
-    near(results[1].state["momentum"], [1 + 1.1875, 0])
+    assert_near(results[1].state["momentum"], [1 + 1.1875, 0])
     check_third(results[2], [0.01, 0.01, 0.36], [0.8, 0.6, 0.6])
     # By n_j/n: (1 + 1.5 + .75, .75 + 2 − 1) = (3.25, 1.75).
-    near(results[2].state["momentum"], [1.09375 + 1.625, 0.875])
+    assert_near(results[2].state["momentum"], [1.09375 + 1.625, 0.875])
 
 
 # The settings, one by one. The momentum is put back on the first axis before each round.
@@ -146,8 +146,8 @@ def test_alpha_says_how_much_variance_counts(alpha: float) -> None:
     # a: variance of .2, .8 is .3² = .09; b: .8, .8: 0.
     weighed = steer(Consensus(alpha=alpha), [{"a": 0.2, "b": 0.8}, {"a": 0.8, "b": 0.8}])
     reliability = math.exp(-0.09 * alpha)
-    near(weighed.evidence["reliability"], [reliability, 1])
-    near(weighed.weights, [reliability / (1 + reliability), 1 / (1 + reliability)])
+    assert_near(weighed.evidence["reliability"], [reliability, 1])
+    assert_near(weighed.weights, [reliability / (1 + reliability), 1 / (1 + reliability)])
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_the_window_is_the_last_cosines_of_a_client_the_present_one_included(
 ) -> None:
     past = [0.0, 0.8, 0.4, 0.8]
     weighed = steer(Consensus(window=window), [{"a": cosine, "b": 0.5} for cosine in past])
-    near(weighed.evidence["reliability"], [math.exp(-variance), 1])
-    near(weighed.state["cosines/a"], past[-window:])
+    assert_near(weighed.evidence["reliability"], [math.exp(-variance), 1])
+    assert_near(weighed.state["cosines/a"], past[-window:])
 
 
 def test_the_first_cosine_of_a_newcomer_has_no_variance() -> None:
@@ -178,9 +178,9 @@ def test_the_first_cosine_of_a_newcomer_has_no_variance() -> None:
 def test_a_client_that_sits_a_round_out_keeps_its_history() -> None:
     rounds = [{"a": 0.2, "b": 0.5}, {"b": 0.5, "c": 0.3}, {"b": 0.5}, {"a": 0.8, "b": 0.5}]
     weighed = steer(Consensus(), rounds)
-    near(weighed.state["cosines/a"], [0.2, 0.8])
-    near(weighed.state["cosines/c"], [0.3])
-    near(weighed.evidence["reliability"], [math.exp(-0.09), 1])
+    assert_near(weighed.state["cosines/a"], [0.2, 0.8])
+    assert_near(weighed.state["cosines/c"], [0.3])
+    assert_near(weighed.evidence["reliability"], [math.exp(-0.09), 1])
 
 
 @pytest.mark.parametrize("source", ["weights", "samples"])
@@ -188,56 +188,56 @@ def test_when_everyone_opposes_the_momentum_samples_count_and_the_history_grows(
     rule = Consensus(beta=0.5, momentum=source)
     rounds = [{"a": 0.6, "b": 0.6, "c": 0.6}, {"a": -0.6, "b": -0.6, "c": -0.6}]
     weighed = steer(rule, rounds)
-    near(weighed.weights, BY_SAMPLES)
+    assert_near(weighed.weights, BY_SAMPLES)
     assert float(weighed.evidence["fell_back"]) == 1
-    near(weighed.evidence["consensus"], [0, 0, 0])
-    near(weighed.state["cosines/a"], [0.6, -0.6])
-    near(weighed.evidence["reliability"], [math.exp(-0.36)] * 3)
-    near(weighed.state["momentum"], [1 - 0.3, 0.4])  # ½ (2, 0) + ½ (−.6, .8)
+    assert_near(weighed.evidence["consensus"], [0, 0, 0])
+    assert_near(weighed.state["cosines/a"], [0.6, -0.6])
+    assert_near(weighed.evidence["reliability"], [math.exp(-0.36)] * 3)
+    assert_near(weighed.state["momentum"], [1 - 0.3, 0.4])  # ½ (2, 0) + ½ (−.6, .8)
 
 
 def test_one_that_goes_along_is_everything_where_the_others_oppose() -> None:
     weighed = steer(Consensus(), [{"a": -0.6, "b": 0.01, "c": -1.0}])
-    near(weighed.weights, [0, 1, 0])
+    assert_near(weighed.weights, [0, 1, 0])
     assert float(weighed.evidence["fell_back"]) == 0
 
 
 def test_gamma_0_leaves_reliability_alone() -> None:
     rounds = [{"a": 0.2, "b": -0.8, "c": 0.3}, {"a": 0.8, "b": -0.8, "c": 0.3}]
     weighed = steer(Consensus(gamma=0.0), rounds)
-    near(weighed.evidence["consensus"], [1, 1, 1])
+    assert_near(weighed.evidence["consensus"], [1, 1, 1])
     low = math.exp(-0.09)
-    near(weighed.weights, [low / (2 + low), 1 / (2 + low), 1 / (2 + low)])
+    assert_near(weighed.weights, [low / (2 + low), 1 / (2 + low), 1 / (2 + low)])
 
 
 def test_alpha_0_leaves_consensus_alone() -> None:
     weighed = steer(Consensus(alpha=0.0), [{"a": 0.2, "b": -0.8, "c": 0.3}, {"a": 0.8, "b": -0.8, "c": 0.2}])
-    near(weighed.weights, [0.8, 0, 0.2])
+    assert_near(weighed.weights, [0.8, 0, 0.2])
 
 
 @pytest.mark.parametrize(("gate", "weights"), [("hard", [0, 0.75, 0.25]), ("soft", [0.5, 0.8, 0.6])])
 def test_who_did_not_move_has_a_cosine_of_0(gate: Any, weights: list[float]) -> None:
     state = {"momentum": torch.tensor([2.0, 0.0], dtype=torch.float64)}
     weighed = weigh(Consensus(gate=gate), [[0.0, 0.0], at(0.6), at(0.2)], state)
-    near(weighed.evidence["cosine"], [0, 0.6, 0.2])
-    near(weighed.weights, [one / sum(weights) for one in weights])
+    assert_near(weighed.evidence["cosine"], [0, 0.6, 0.2])
+    assert_near(weighed.weights, [one / sum(weights) for one in weights])
 
 
 def test_a_length_does_not_count_unless_it_is_bounded() -> None:
     state = {"momentum": torch.tensor([2.0, 0.0], dtype=torch.float64)}
     rows = [at(0.6, 1.0), at(0.6, 2.0), at(0.6, 40.0)]
-    near(weigh(Consensus(), rows, state).weights, [1 / 3] * 3)
+    assert_near(weigh(Consensus(), rows, state).weights, [1 / 3] * 3)
     # With bound 1 the median, 2, is the most: 40 counts 2/40. With bound 3 it is 6/40.
-    near(weigh(Consensus(bound=1.0), rows, state).weights, [1 / 2.05, 1 / 2.05, 0.05 / 2.05])
-    near(weigh(Consensus(bound=3.0), rows, state).weights, [1 / 2.15, 1 / 2.15, 0.15 / 2.15])
+    assert_near(weigh(Consensus(bound=1.0), rows, state).weights, [1 / 2.05, 1 / 2.05, 0.05 / 2.05])
+    assert_near(weigh(Consensus(bound=3.0), rows, state).weights, [1 / 2.15, 1 / 2.15, 0.15 / 2.15])
 
 
 def test_bounded_lengths_by_hand() -> None:
     norms = torch.tensor([4.0, 0.0, 2.0, 10.0], dtype=torch.float64)  # the lower median is 2
-    near(bounded_lengths(norms, 1.0), [0.5, 1, 1, 0.2])
-    near(bounded_lengths(norms, 2.0), [1, 1, 1, 0.4])
-    near(bounded_lengths(norms, 0.0), [1, 1, 1, 1])
-    near(bounded_lengths(torch.zeros(3, dtype=torch.float64), 1.0), [1, 1, 1])
+    assert_near(bounded_lengths(norms, 1.0), [0.5, 1, 1, 0.2])
+    assert_near(bounded_lengths(norms, 2.0), [1, 1, 1, 0.4])
+    assert_near(bounded_lengths(norms, 0.0), [1, 1, 1, 1])
+    assert_near(bounded_lengths(torch.zeros(3, dtype=torch.float64), 1.0), [1, 1, 1])
 
 
 @pytest.mark.parametrize("gate", ["hard", "soft"])
@@ -245,7 +245,7 @@ def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) 
     """Nobody moved in the first round, so there is a momentum, and it is 0."""
     still = [[0.0, 0.0]] * 3
     second = run(Consensus(gate=gate), [still, [[3.0, 4.0], [1.0, 0.0], [-1.0, 0.0]]])[-1]
-    near(second.weights, run(Consensus(gate=gate), [still])[-1].weights.tolist())
+    assert_near(second.weights, run(Consensus(gate=gate), [still])[-1].weights.tolist())
     assert float(second.evidence["fell_back"]) == 1
     assert not [key for key in second.state if key.startswith("cosines/")]
 
@@ -253,7 +253,7 @@ def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) 
 def test_a_bound_that_leaves_nobody_falls_back_too() -> None:
     """The median norm is 0: the one client that moves is cut to that, and the others do not agree."""
     first, second = run(Consensus(bound=1.0), [[[1.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]])
-    near(second.weights, first.weights.tolist())
+    assert_near(second.weights, first.weights.tolist())
     assert float(second.evidence["fell_back"]) == 1
 
 
@@ -262,7 +262,7 @@ def test_the_momentum_is_offered_as_a_direction_and_nothing_before_the_first_rou
     assert dict(rule.offer(rule.init())) == {}
     state = run(rule, [FIRST])[-1].state
     assert rule.offer(state).keys() == {"direction"}
-    near(rule.offer(state)["direction"], [0.1 * 4, 0])
+    assert_near(rule.offer(state)["direction"], [0.1 * 4, 0])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ share a draw. Of a convolution's outputs, the correlation between neighbouring p
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ class Draws:
         return drawn.logsumexp(dim=0) - math.log(count)
 
 
-class Variational(nn.Module):
+class Variational(nn.Module, ABC):
     """A layer with a Gaussian N(μ, σ²) for each weight: μ in `weight`, σ = exp(pace · `weight_spread`).
 
     Adam moves every parameter by about the learning rate in a step, however small its gradient; with pace 1,
@@ -68,9 +69,9 @@ class Variational(nn.Module):
         self.register_buffer("pace", self.weight.new_tensor(pace, requires_grad=False), persistent=False)
         self.draws = None
 
+    @abstractmethod
     def transform(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """What the layer computes with known weights."""
-        raise NotImplementedError
 
     def forward(self, input: Tensor) -> Tensor:
         twice = 2 * self.pace

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steelyard.errors import InputError, unknown
-from steelyard.objectives.base import Bound, Local, Objective, Targets
+from steelyard.objectives.base import Around, Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 from steelyard.objectives.twice import QuickTwice
 
@@ -19,7 +19,7 @@ Form = Literal["gradient", "descent", "update"]
 
 
 @dataclass(frozen=True)
-class Alignment(Objective):
+class Alignment(Around):
     """Add λ(1 − cosine with v̄), the direction that the server offers, to another objective (FedBaC).
 
     The cosine with v̄ is, over the parameters that are both trained and shared, that of
@@ -48,10 +48,6 @@ class Alignment(Objective):
     @property
     def needs(self) -> frozenset[str]:
         return self.base.needs | {"direction"}
-
-    @property
-    def targets(self) -> Targets:
-        return self.base.targets
 
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)

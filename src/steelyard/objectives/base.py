@@ -57,3 +57,17 @@ class Objective(ABC):
 
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...
+
+
+class Around(Objective):
+    """An objective that adds something to another one, its `base`."""
+
+    base: Objective
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.base.needs
+
+    @property
+    def targets(self) -> Targets:
+        return self.base.targets

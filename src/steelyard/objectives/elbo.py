@@ -10,14 +10,14 @@ from torch import Tensor
 
 from steelyard.errors import InputError, unknown
 from steelyard.nn.variational import Gaussian, gaussians
-from steelyard.objectives.base import Bound, Local, Objective, Targets
+from steelyard.objectives.base import Around, Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 Prior = Literal["standard", "global"]
 
 
 @dataclass(frozen=True)
-class Elbo(Objective):
+class Elbo(Around):
     """The negative ELBO per example: another objective + kl_weight · KL(posterior‖prior) / examples (BA-BFL).
 
     The prior of the Bayesian weights is N(0, 1) or, with `global`, the posterior that came down. The KL and
@@ -35,14 +35,6 @@ class Elbo(Objective):
             )
         if self.prior not in get_args(Prior):
             raise unknown("prior", str(self.prior), get_args(Prior), of="objective 'elbo'")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.base.needs
-
-    @property
-    def targets(self) -> Targets:
-        return self.base.targets
 
     def bind(self, local: Local) -> Bound:
         base, posteriors = self.base.bind(local), gaussians(local.model)

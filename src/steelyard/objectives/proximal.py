@@ -4,24 +4,16 @@ from dataclasses import dataclass
 
 import torch
 
-from steelyard.objectives.base import Bound, Local, Objective, Targets
+from steelyard.objectives.base import Around, Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True)
-class Proximal(Objective):
+class Proximal(Around):
     """Add μ/2 ‖w − w_t‖², the distance from the round's model, to another objective (FedProx)."""
 
     mu: float = 0.01
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.base.needs
-
-    @property
-    def targets(self) -> Targets:
-        return self.base.targets
 
     def bind(self, local: Local) -> Bound:
         base = self.base.bind(local)

@@ -26,6 +26,7 @@ def line_charts(
 ) -> None:
     """Small line charts beside each other, with one legend; the line called `bold` is drawn thicker."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     longest = max((len(name) for lines in panels.values() for name in lines), default=0)
     legend = 0.55 + 0.075 * longest
@@ -48,6 +49,8 @@ def line_charts(
         place.set_xlabel(across, fontsize=8.5, color=FAINT)
         if log:
             _log_scale(place)
+        if all(float(number).is_integer() for points in lines.values() for number in points):
+            place.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         tidy(place)
     axes[0].set_ylabel(up, fontsize=8.5, color=FAINT)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
