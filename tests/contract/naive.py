@@ -296,12 +296,10 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 1.5) -> A
             others = [i for i in parties if i != j and trust[i] > 0]
             if others:
                 kinship[j] = np.sqrt(np.average([(u[i] @ u[j]) ** 2 for i in others], weights=trust[others]))
-        coherence = _coherence(u, trust)
-        agreement = coherence * _pulls(u, trust) / (coherence + 0.02)
+        coherence = min(_coherence(u, trust), 0.2)
+        agreement = coherence * _pulls(u, trust) / (coherence + 0.2)
         usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (agreement, kinship))
-        trust = np.ones(len(x))
-        if usual > 0:
-            trust *= np.clip(1 + agreement / (tolerance * usual), 0, 1)
+        trust = np.clip(2 + 2 * agreement / (tolerance * max(usual, 0.15)), 0, 1)
         if usually_akin > 0:
             trust *= np.clip((kinship / usually_akin - 0.1) / 0.2, 0, 1)
     norms = np.linalg.norm(x, axis=1)

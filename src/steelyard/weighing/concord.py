@@ -23,7 +23,9 @@ from steelyard.weighing.majority import cosines
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised
 
-PRIOR = 0.02  # coherence that every client is taken to have seen already, pulling neither way
+ENOUGH = 0.2  # coherence: a round that has more does not say more, so that no single round decides
+PRIOR = 0.2  # coherence that every client is taken to have seen already, pulling neither way
+USUAL = 0.15  # agreement, at least, among clients that have somewhere to go
 REPEATS = 5  # of trust from agreement with the trusted
 NOISE = (0.1, 0.3)  # of the usual kinship: up to the first an update is noise, from the second it is not
 
@@ -32,12 +34,22 @@ class History(NamedTuple):
     """What is remembered of each client, [J]: sums over its rounds, of which the older count less."""
 
     coherence: Tensor
-    """How much the trusted of the round pulled together."""
+    """How much the trusted of the round pulled together, up to ENOUGH."""
     present: Tensor
     """Cosines with the sum of the others' directions, times that."""
     rounds: Tensor
     kinship: Tensor
     """How akin to the others, whichever way it pulls, in units of what was usual in the round."""
+
+    def and_now(self, now: "History", memory: float) -> "History":
+        """With one more round. What was seen fades as more is seen, and stays while nothing is."""
+        fade, keep = memory ** (now.coherence / ENOUGH), memory
+        return History(
+            fade * self.coherence + now.coherence,
+            fade * self.present + now.present,
+            keep * self.rounds + now.rounds,
+            keep * self.kinship + now.kinship,
+        )
 
     @property
     def agreement(self) -> Tensor:
@@ -50,10 +62,10 @@ class Concord(Weigher):
     """Weigh by n_j, but not who pulls against the others when they pull together, nor noise.
 
     A client's agreement is the mean over its rounds of its cosine with the others of the round, where a round
-    counts by its coherence, the mean cosine between two of those who are trusted. It counts in full
-    while that is positive, and not at all from −`tolerance` × what is usual, the mean of the upper half. An
-    update akin to no other is noise. One that goes further along with the others than `reach` times the
-    median length counts the less the further it goes: honest long ones go aside, to a client's own classes.
+    counts by its coherence, the mean cosine between two of those who are trusted. It counts in full down to
+    −½ `tolerance` × what is usual, the mean of the upper half, and not at all from twice that. An update akin
+    to no other is noise. One that goes further along with the others than `reach` times the median length
+    counts the less the further it goes: honest long ones go aside, to a client's own classes.
     """
 
     tolerance: float = 0.5
@@ -76,11 +88,10 @@ class Concord(Weigher):
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         angles = cosines(geometry)
         nothing = torch.zeros(len(History._fields), dtype=torch.float64)
-        before = History(*(self.memory * recall(state, "history", round.clients, nothing)).unbind(1))
+        before = History(*recall(state, "history", round.clients, nothing).unbind(1))
         trust = self.trust(before)
         for _ in range(REPEATS):
-            now = this_round(angles, trust)
-            history = History(*(old + new for old, new in zip(before, now, strict=True)))
+            history = before.and_now(this_round(angles, trust), self.memory)
             trust = self.trust(history)
         cosine = towards_others(angles, trust)
         held = within(geometry.norms * cosine, self.reach * float(geometry.norms.median()))
@@ -105,7 +116,7 @@ class Concord(Weigher):
 
 def this_round(angles: Tensor, trust: Tensor) -> History:
     """One round's part of the history; trust [J] says how much each counts among the others."""
-    ones, weight = torch.ones_like(trust), coherence(angles, trust)
+    ones, weight = torch.ones_like(trust), coherence(angles, trust).clamp(max=ENOUGH)
     kinship = (angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)).sqrt()
     usual = upper_half(kinship)
     relative = kinship / usual if usual > 0 else ones
@@ -127,9 +138,9 @@ def towards_others(angles: Tensor, trust: Tensor) -> Tensor:
 
 
 def gate(agreement: Tensor, tolerance: float) -> Tensor:
-    """1 down to an agreement of 0, and 0 from −tolerance × the usual one; 1 for all if there is none."""
-    usual = upper_half(agreement)
-    return (1 + agreement / (tolerance * usual)).clamp(0.0, 1.0) if usual > 0 else torch.ones_like(agreement)
+    """1 down to −½ tolerance × the usual agreement, and 0 from twice that."""
+    usual = max(upper_half(agreement), USUAL)
+    return (2 + 2 * agreement / (tolerance * usual)).clamp(0.0, 1.0)
 
 
 def not_noise(history: History) -> Tensor:
