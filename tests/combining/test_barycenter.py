@@ -79,7 +79,7 @@ DIVERGENCES: list[tuple[Combiner, Callable[..., Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "divergence"), DIVERGENCES, ids=repr)
+@pytest.mark.parametrize(("rule", "divergence"), DIVERGENCES, ids=["rklb", "wb", "forward-kl"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_barycentre_minimises_the_mean_divergence(
     rule: Combiner, divergence: Callable[..., Any], seed: int
