@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import secrets
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from steelyard.attacks import LabelFlip
 from steelyard.data.clients import Client, Population, deal, held_count
 from steelyard.data.digits import digits
 from steelyard.data.examples import Examples
-from steelyard.engines import Engine, Pool, Ray, Serial, Vectorized
+from steelyard.engines import Engine, Pool, Serial, Vectorized
 from steelyard.errors import InputError
 from steelyard.evaluation import brier, ece, fit_temperature, merge_temperatures, nll, predict, scaled
 from steelyard.experiment import build, deal_clients
@@ -214,19 +211,6 @@ def test_clients_trained_together_find_the_same_temperature() -> None:
     found, wanted = run(Vectorized(2)).history, run(Serial()).history
     for one, other in zip(found, wanted, strict=True):
         assert one == pytest.approx(other, rel=1e-4)
-
-
-@pytest.mark.xdist_group("ray")
-def test_ray_finds_the_same_temperature_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    folder = tempfile.mkdtemp(prefix="ray")  # as in tests/engines/test_ray.py: apart, and for us alone
-    monkeypatch.setenv("RAY_TMPDIR", folder)
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray._raylet.Config.initialize("")
-    assert run(Ray(1)).history == run(Serial()).history
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_without_a_common_test_set_there_is_a_temperature_alone() -> None:

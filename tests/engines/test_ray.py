@@ -30,6 +30,7 @@ from test_engines import (
 )
 from torch import Tensor
 
+import steelyard as sy
 from steelyard.algorithm import Algorithm
 from steelyard.engines import Ray, Serial, pool
 from steelyard.engines import ray as engine
@@ -231,3 +232,12 @@ def test_ray_is_listed_but_not_imported() -> None:
 def test_ray_needs_a_worker() -> None:
     with pytest.raises(InputError, match="workers"):
         Ray(workers=0)
+
+
+def test_held_out_examples_find_the_same_temperature_to_the_bit() -> None:
+    serial, distributed = (
+        sy.run("fedavg", out=None, rounds=2, engine=engine, **{"data.holdout": 0.2}).history
+        for engine in ("serial", {"name": "ray", "workers": 1})
+    )
+    assert serial == distributed
+    assert serial[-1]["temperature"] > 0
