@@ -68,7 +68,7 @@ def tables(results: Results, out: Path) -> list[Path]:
     texts["attacks"] = markdown_table(
         {
             name: [
-                spread([run["accuracy"] for run in setting[name].values()], 100, 1)
+                spread([run["accuracy"] for run in setting.get(name, {}).values()], 100, 1)
                 for setting in attacks.values()
             ]
             for name in defences

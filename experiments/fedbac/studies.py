@@ -151,6 +151,9 @@ def _cells(quick: bool) -> Iterator[Cell]:
         for attack in ("no attack", "sign-flip", "aligned, oversized"):
             for name, method in ABLATION.items():
                 yield cell("ablation", attack, name, method, seed, small | under(ATTACKS[attack]))
+        for name in ("FedAvg", "stabilised", "without the bound on lengths"):
+            real = _rare(short) | under(ATTACKS["sign-flip"])
+            yield cell("ablation", "sign-flip, MNIST", name, ABLATION[name], seed, real)
     for seed in seeds[:1]:
         for setting, methods in SWEEPS.items():
             for name, method in methods.items():

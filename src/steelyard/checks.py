@@ -10,20 +10,68 @@ from steelyard.data.examples import AnyExamples, Examples
 from steelyard.errors import InputError
 from steelyard.objectives.base import Objective
 from steelyard.seeds import seeded
+from steelyard.sharing import Sharing
+
+
+def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
+    """Refuse clients without a model, models of their own where whole ones travel, heads that do not fit."""
+    heads: dict[str, list[tuple[int, ...]]] = {}
+    for client in clients:
+        own = client.model or model
+        if own is None:
+            raise InputError(
+                f"client {client.id!r} brings no model, and the federation has none; give it one."
+            )
+        if client.model is not None and not sharing.personal:
+            raise InputError(
+                f"client {client.id!r} brings a model of its own, but whole models are shared; take the "
+                "sharing `head`."
+            )
+        if sharing.personal:
+            heads[client.id] = [tuple(entry.shape) for entry in sharing.layout(own).entries]
+    for client_id, shapes in heads.items():
+        first = next(iter(heads))
+        if shapes != heads[first]:
+            raise InputError(
+                f"client {client_id!r} has a head of {_in_words(shapes)}, but client {first!r} has one of "
+                f"{_in_words(heads[first])}; all must agree."
+            )
+
+
+def _in_words(shapes: Sequence[tuple[int, ...]]) -> str:
+    """What is shared, as people speak of it."""
+    if [len(shape) for shape in shapes] in ([2, 1], [2]):
+        classes, embedding = shapes[0]
+        return f"embedding {embedding} and {classes} classes" + (" without bias" if len(shapes) == 1 else "")
+    return "shapes " + ", ".join("×".join(map(str, shape)) or "1" for shape in shapes)
 
 
 def check_fit(
+    model: nn.Module | None,
+    clients: Sequence[Client],
+    test: AnyExamples | None,
+    objective: Objective | None = None,
+) -> int:
+    """Refuse models that cannot take the clients' inputs or have too few outputs for their classes.
+
+    Targets are class numbers or, for a model with one output, numbers; an objective must want the same.
+    Clients with models of their own may have inputs of their own. Returns the number of outputs: the classes
+    that the models know.
+    """
+    shared = [client for client in clients if client.model is None]
+    groups = [(model, shared)] if shared else []
+    groups += [(client.model, [client]) for client in clients if client.model is not None]
+    outputs = [_check_group(each, members, test, objective) for each, members in groups if each is not None]
+    return outputs[0]
+
+
+def _check_group(
     model: nn.Module,
     clients: Sequence[Client],
     test: AnyExamples | None,
     objective: Objective | None = None,
 ) -> int:
-    """Refuse a model that cannot take the clients' inputs or has too few outputs for their classes.
-
-    Targets are class numbers or, for a model with one output, numbers; an objective must want the same.
-
-    Returns the number of outputs: the classes that the model knows.
-    """
+    """The same for clients with one model."""
     outputs = _outputs(model, clients[0])
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]

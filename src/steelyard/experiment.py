@@ -15,8 +15,9 @@ from steelyard import registry
 from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
-from steelyard.data import Dataset, Population, deal
-from steelyard.errors import InputError
+from steelyard.data import Client, Dataset, Population, as_clients, deal
+from steelyard.data.mixed import Mixed
+from steelyard.errors import InputError, unknown
 from steelyard.federation import Federation, Observer, Result
 from steelyard.optimizers import Training
 from steelyard.record import MODEL, SPEC, STATE, Recorder, Run, new_folder
@@ -69,14 +70,13 @@ def recorder_for(spec: Spec, out: Path) -> Recorder:
 def build(spec: Spec) -> Federation:
     """Everything that a spec names, put together; what does not fit is refused here."""
     algorithm = build_algorithm(spec)
-    dataset: Dataset = registry.build("datasets", spec.data.dataset)
-    extra = spec.adversaries.count if spec.adversaries.extra else 0
-    clients = deal_clients(spec.data, dataset, extra)
+    dataset: Dataset | Mixed = registry.build("datasets", spec.data.dataset)
+    clients = deal_parties(spec, dataset)
     return Federation(
         clients,
-        build_model(spec, dataset),
+        build_model(spec, dataset) if isinstance(dataset, Dataset) else None,
         algorithm,
-        test=dataset.test,
+        test=dataset.test if isinstance(dataset, Dataset) else None,
         rounds=spec.rounds,
         clients_per_round=spec.clients_per_round,
         evaluate_every=spec.evaluate_every,
@@ -84,8 +84,15 @@ def build(spec: Spec) -> Federation:
         seed=spec.seed,
         engine=registry.build("engines", spec.engine),
         spill=spec.spill,
-        adversaries=choose_adversaries(spec, clients.ids),
+        adversaries=choose_adversaries(spec, tuple(clients)),
     )
+
+
+def deal_parties(spec: Spec, dataset: Dataset | Mixed) -> Mapping[ClientId, Client]:
+    """The spec's clients, dealt from the data seed."""
+    if isinstance(dataset, Mixed):
+        return deal_mixed(spec, dataset)
+    return deal_clients(spec.data, dataset, spec.adversaries.count if spec.adversaries.extra else 0)
 
 
 def build_algorithm(spec: Spec) -> Algorithm:
@@ -102,9 +109,13 @@ def build_algorithm(spec: Spec) -> Algorithm:
 
 def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
     """The spec's model, initialised from the training seed."""
-    shape, classes = dataset.train.input_shape, dataset.num_classes
     with seeded(spec.seed, "model"):
-        model: nn.Module = registry.build("models", spec.model, input_shape=shape, num_classes=classes)
+        return _model(spec, dataset.train.input_shape, dataset.num_classes, 0)
+
+
+def _model(spec: Spec, shape: tuple[int, ...], classes: int, client: int) -> nn.Module:
+    context = {"input_shape": shape, "num_classes": classes, "client": client}
+    model: nn.Module = registry.build("models", spec.model, **context)
     return model
 
 
@@ -130,6 +141,32 @@ def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
     return deal(dataset, rows, seed, shift, data.holdout)
 
 
+def deal_mixed(spec: Spec, dataset: Mixed) -> Mapping[ClientId, Client]:
+    """Clients with inputs of their own, dealt from the data seed, each with a model for them."""
+    data, seed = spec.data, spec.data.seed or 0
+    for name, value in (("data.shift", data.shift), ("data.holdout", data.holdout)):
+        if value:
+            raise InputError(
+                f"{name} cannot be set for {dataset.name}: its clients have inputs of their own."
+            )
+    if spec.adversaries.extra:
+        raise InputError(
+            f"adversaries.extra cannot be set for {dataset.name}; let some of its clients attack."
+        )
+
+    def split(labels: Tensor, clients: int, part: str) -> Sequence[Tensor]:
+        context = {"labels": labels, "groups": None, "clients": clients}
+        draw = generator(seed, part, "partition")
+        rows: Sequence[Tensor] = registry.build("partitions", data.partition, generator=draw, **context)
+        return rows
+
+    clients = dataset.deal(split, data.clients, seed)
+    for number, client in enumerate(clients):
+        with seeded(spec.seed, client.id, "model"):
+            client.model = _model(spec, client.train.input_shape, dataset.num_classes, number)
+    return as_clients(clients)
+
+
 def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
     assert data.shift is not None
     client %= data.clients  # an extra one looks like the one whose rows it holds
@@ -140,12 +177,17 @@ def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
     return shifted
 
 
-def load_model(run: str | Path | Run) -> nn.Module:
-    """The model of a recorded run."""
+def load_model(run: str | Path | Run, client: ClientId | None = None) -> nn.Module:
+    """The model of a recorded run; where only the head is shared, the head, or a client's whole model."""
     path = run.path if isinstance(run, Run) else Path(run)
+    if client is not None:
+        federation = build(load_spec(path / SPEC))
+        if client not in federation.clients:
+            raise unknown("client", client, federation.ids)
+        return federation.model_of(load_state(path / STATE), client)
     if not (path / MODEL).is_file():
         raise InputError(f"{path} has no {MODEL}.")
-    spec = load_spec(path / SPEC)
-    model = build_model(spec, registry.build("datasets", spec.data.dataset))
+    federation = build(load_spec(path / SPEC))
+    model = federation.model_of(federation.init())
     safetensors.torch.load_model(model, path / MODEL)
     return model.eval()

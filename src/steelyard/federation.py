@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from steelyard.adversaries import Adversaries, attacked, check_adversaries, poisoned
 from steelyard.aggregation import Aggregator
 from steelyard.algorithm import Algorithm
-from steelyard.checks import check_fit
-from steelyard.data.clients import Client, Population, as_clients
+from steelyard.checks import check_fit, check_models
+from steelyard.data.clients import Client, Part, Population, as_clients
 from steelyard.data.examples import examples
 from steelyard.engines import Auto, Engine
 from steelyard.engines.base import Session, Workload
@@ -33,9 +33,11 @@ from steelyard.ledger import (
     marked,
     round_metrics,
     sigma_metrics,
+    traffic,
 )
 from steelyard.record import Recorder
 from steelyard.seeds import generator
+from steelyard.sharing import Sharing
 from steelyard.shelf import Shelf, remember
 from steelyard.state import FederationState
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, Trained
@@ -52,6 +54,9 @@ class Result:
     history: tuple[Row, ...]
     clients: tuple[Row, ...]
     model: nn.Module
+    """What is shared: the whole model, or the head."""
+    model_of: Callable[[ClientId], nn.Module]
+    """A client's whole model: where only the head is shared, with its own body."""
     path: Path | None = None
 
     @property
@@ -69,7 +74,7 @@ class Federation:
     def __init__(
         self,
         clients: Sequence[Client] | Mapping[str, Any],
-        model: nn.Module,
+        model: nn.Module | None = None,
         algorithm: Algorithm | None = None,
         *,
         test: Any = None,
@@ -84,30 +89,33 @@ class Federation:
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
-        `test` is a common test set. Where clients hold examples out, those find a temperature, and the common
-        test set is also scored at it. Of more than 1,000 clients, a sample of 1,000, the same in every round,
-        is evaluated on its own data. `patience` stops the run after that many evaluations in a row
-        without a better test accuracy (without a common test set: mean client accuracy). With `spill`, what
-        stays with the clients between rounds is kept in files, in the folder of the run if it is recorded.
-        `adversaries` are clients that attack, each with its `steelyard.attacks.Attack`.
+        Where only the head is shared (`Head`), clients may bring models of their own; `model` is for those
+        who do not. `test` is a common test set. Where clients hold examples out, those find a temperature,
+        and the common test set is also scored at it. Of more than 1,000 clients, a sample of 1,000, the same
+        in every round, is evaluated on its own data. `patience` stops the run after that many evaluations in
+        a row without a better test accuracy (without a common test set: mean client accuracy). With `spill`,
+        what stays with the clients between rounds is kept in files, in the folder of the run if it is
+        recorded. `adversaries` are clients that attack, each with its `steelyard.attacks.Attack`.
         """
         self.algorithm = algorithm or Algorithm()
         self.clients, self.adversaries = as_clients(clients), dict(adversaries or {})
         self.ids = tuple(self.clients)
         self.test = None if test is None else examples(test, name="test")
-        self.model = copy.deepcopy(model)
+        self.model = None if model is None else copy.deepcopy(model)
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.clients_per_round = len(self.clients) if clients_per_round is None else clients_per_round
         self.engine, self.spill = engine or Auto(), spill
         self._check()
-        looked_at = self.ids[:1] if isinstance(self.clients, Population) else self.ids
-        outputs = check_fit(
-            self.model, [self.clients[id] for id in looked_at], self.test, self.algorithm.objective
-        )
+        looked_at = [
+            self.clients[id] for id in (self.ids[:1] if isinstance(self.clients, Population) else self.ids)
+        ]
         sharing = self.algorithm.sharing
+        check_models(looked_at, self.model, sharing)
+        outputs = check_fit(self.model, looked_at, self.test, self.algorithm.objective)
         check_adversaries(self.adversaries, self.clients, sharing.slots)
         self.clients = poisoned(self.clients, self.adversaries, outputs, seed)
-        self.layout = sharing.layout(self.model)
+        self.example = self._model_of(self.ids[0]) if self.model is None else self.model
+        self.layout = sharing.layout(self.example)
         self.learner = Learner(self.algorithm.objective, sharing, self.layout, self.algorithm.training, seed)
         self.aggregator = Aggregator(
             self.algorithm.weighing,
@@ -117,7 +125,7 @@ class Federation:
         )
         self.workload = Workload(self.model, self.learner, self.clients, self.test)
         self.tested = self._draw(MOST_TESTED, "tested")
-        self.scorer = Scorer(list(self._made(self.tested)), self.test)
+        self.scorer = Scorer(list(self._made(self.tested)), self.test, sharing.personal)
 
     def run(
         self, *observers: Observer, recorder: Recorder | None = None, state: FederationState | None = None
@@ -155,12 +163,13 @@ class Federation:
                     recorder.note(engine=session.about)
                     recorder.save_state(state)
                     recorder.save_model(model)
-        return Result(tuple(history), tuple(rows), model, recorder.path if recorder else None)
+        personal = partial(self.model_of, state)
+        return Result(tuple(history), tuple(rows), model, personal, recorder.path if recorder else None)
 
     def init(self) -> FederationState:
         """The state before the first round."""
         return FederationState(
-            0, self.aggregator.init(self.algorithm.sharing.read(tensors_of(self.model), self.layout))
+            0, self.aggregator.init(self.algorithm.sharing.read(tensors_of(self.example), self.layout))
         )
 
     def is_over(self, state: FederationState) -> bool:
@@ -173,7 +182,7 @@ class Federation:
         number = state.round + 1
         invited = self.sample(number)
         offers = self.aggregator.weigher.offer(state.server.weighing)
-        broadcast = Broadcast(number, state.server.message, offers)
+        broadcast = Broadcast(number, state.server.message, offers, self.rounds)
         with clock("train"):
             outcomes = list(session.train(broadcast, invited, state.clients))
         trained = [outcome for outcome in outcomes if isinstance(outcome, Trained)]
@@ -193,10 +202,14 @@ class Federation:
         state = replace(state, round=number, server=done.state, clients=kept)
         metrics = round_metrics(done, replies) | detection_metrics(invited, done, self.adversaries)
         metrics |= sigma_metrics(self.layout, done.state.message.variance)
+        if self.algorithm.sharing.personal:
+            metrics |= traffic(done.state.message, [self._model_of(client) for client in invited])
         own: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                scores, own = self.scorer.score(partial(session.predict, done.state.released))
+                look = Predictor(session, self.algorithm.sharing, state)
+                shared = replace(look, as_sent=True) if self.algorithm.sharing.personal else None
+                scores, own = self.scorer.score(look, shared)
             metrics |= scores | (coupling_metrics(done, own) if self.scorer.measure == "accuracy" else {})
             state = _judge(state, scores)
         measure = self.scorer.measure
@@ -223,11 +236,21 @@ class Federation:
         drawn = torch.randperm(len(self.ids), generator=generator(self.seed, *purpose))
         return tuple(self.ids[position] for position in drawn[:count].sort().values)
 
-    def model_of(self, state: FederationState) -> nn.Module:
-        """The shared model after a round, as a module of its own."""
-        model = copy.deepcopy(self.model)
-        self.algorithm.sharing.write(tensors_of(model), self.layout, state.server.released, EMPTY)
-        return model.eval()
+    def model_of(self, state: FederationState, client: ClientId | None = None) -> nn.Module:
+        """What is shared, after a round, as a module of its own; or the whole model of one client."""
+        sharing = self.algorithm.sharing
+        model = copy.deepcopy(self.example if client is None else self._model_of(client))
+        tensors, layout = tensors_of(model), sharing.layout(model)
+        kept = EMPTY if client is None else state.clients.get(client, EMPTY)
+        sharing.write(tensors, layout, state.server.released, kept or sharing.start(tensors, layout))
+        part = layout.prefix.removesuffix(".") if client is None else ""
+        return model.get_submodule(part).eval()
+
+    def _model_of(self, client: ClientId) -> nn.Module:
+        """A client's model as it was built."""
+        own = self.clients[client].model or self.model
+        assert own is not None
+        return own
 
     def _check(self) -> None:
         for name in ("rounds", "evaluate_every", "patience", "clients_per_round"):
@@ -251,6 +274,22 @@ class Clock:
         start = time.perf_counter()
         yield
         self.seconds[stage] = time.perf_counter() - start
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Looks at a model after a round: the shared one, or each client's with what has stayed there."""
+
+    session: Session
+    sharing: Sharing
+    state: FederationState
+    as_sent: bool = False
+    """Look at what is shared, where clients have their own form of it."""
+
+    def __call__(self, client: ClientId | None, part: Part = "test") -> Tensor:
+        kept = EMPTY if client is None else self.state.clients.get(client, EMPTY)
+        kept = self.sharing.as_sent(kept) if self.as_sent else kept
+        return self.session.predict(self.state.server.released, client, part, kept)
 
 
 def _judge(state: FederationState, scores: Mapping[str, float]) -> FederationState:

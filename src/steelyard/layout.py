@@ -5,8 +5,9 @@ them. Other buffers (BatchNorm's integer counters, masks, what is not in the sta
 never averaged: they are put back to the values the model was built with.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -33,6 +34,20 @@ class Layout:
     parameters: tuple[Entry, ...]
     buffers: tuple[Entry, ...]
     constants: Mapping[str, Tensor]
+    prefix: str = ""
+    """What the names of everything in it begin with."""
+
+    def within(self, prefix: str) -> "Layout":
+        """The part of it with names that begin so, moved to the start of the vector."""
+        kept = [entry for entry in self.entries if entry.name.startswith(prefix)]
+        stops = list(itertools.accumulate(entry.shape.numel() for entry in kept))
+        moved = tuple(
+            replace(entry, start=stop - entry.shape.numel(), stop=stop)
+            for entry, stop in zip(kept, stops, strict=True)
+        )
+        count = sum(entry.name.startswith(prefix) for entry in self.parameters)
+        constants = {name: value for name, value in self.constants.items() if name.startswith(prefix)}
+        return Layout(moved[:count], moved[count:], constants, prefix)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

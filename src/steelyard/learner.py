@@ -1,16 +1,16 @@
 """The one local training loop."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steelyard.data.examples import AnyExamples
-from steelyard.layout import Layout
+from steelyard.layout import Layout, tensors_of
 from steelyard.objectives.base import Local, Objective, nothing
 from steelyard.optimizers import OPTIMIZERS, Training
-from steelyard.scratch import Scratch
+from steelyard.scratch import Scratch, scratch_like
 from steelyard.seeds import generator, seeded
 from steelyard.sharing import Sharing
 from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
@@ -26,6 +26,12 @@ class Learner:
     training: Training
     seed: int
 
+    def scratch(self, model: nn.Module) -> Scratch:
+        """A copy of a model to work in, which knows what of it travels and what stays."""
+        layout = self.sharing.layout(model)
+        start = self.sharing.start(tensors_of(model), layout)
+        return replace(scratch_like(model), layout=layout, start=start)
+
     def train(
         self,
         scratch: Scratch,
@@ -39,11 +45,12 @@ class Learner:
 
         The update is written into `row`, if one is given.
         """
-        self.sharing.write(scratch.tensors, self.layout, broadcast.message, state)
+        layout = scratch.layout or self.layout
+        self.sharing.write(scratch.tensors, layout, broadcast.message, state or scratch.start)
         if not scratch.model.training:
             scratch.model.train()
         with seeded(self.seed, broadcast.round, client, "train"):
-            local = Local(scratch.model, scratch.parameters, broadcast, len(data), self.layout)
+            local = Local(scratch.model, scratch.parameters, broadcast, len(data), layout)
             bound = self.objective.bind(local)
             picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
             losses = [
@@ -56,10 +63,10 @@ class Learner:
                     bound.add_gradient,
                 )
             ]
-        update = subtract(self.sharing.read(scratch.tensors, self.layout), broadcast.message, row)
+        update = subtract(self.sharing.read(scratch.tensors, layout), broadcast.message, row)
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
-        kept = self.sharing.keep(scratch.tensors, self.layout)
+        kept = self.sharing.keep(scratch.tensors, layout)
         return Trained(Reply(client, update, len(data), metrics), kept)
 
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steelyard.aggregation import Aggregated
 from steelyard.evaluation import coupling, detection
 from steelyard.layout import Layout
-from steelyard.types import ClientId, Failure, Reply
+from steelyard.types import ClientId, Failure, Message, Reply
 
 Value = float | str | int | None
 Row = Mapping[str, Value]
@@ -34,6 +34,13 @@ def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
         layers.setdefault(entry.name.rpartition(".")[0], []).append(variance[entry.start : entry.stop])
     means = {name: float(torch.cat(parts).double().mean()) for name, parts in layers.items()}
     return {f"sigma.{name}": mean**0.5 for name, mean in means.items() if mean > 0}
+
+
+def traffic(message: Message, models: Sequence[nn.Module]) -> dict[str, float]:
+    """Bytes that go down and up in a round, and what they would be if whole models travelled."""
+    head = sum(slot.nbytes for slot in message if slot is not None)
+    whole = sum(value.nbytes for model in models for value in model.state_dict().values())
+    return {"bytes": 2.0 * len(models) * head, "bytes_of_whole_models": 2.0 * whole}
 
 
 def detection_metrics(

@@ -46,7 +46,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         "shifts": Family(
             "shift", "steelyard.data.shifts", frozenset({"images", "client", "clients", "generator"})
         ),
-        "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes"})),
+        "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes", "client"})),
     }
 )
 

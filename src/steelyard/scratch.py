@@ -1,13 +1,14 @@
 """Copies of a model to work in: one for each worker, whoever's turn it is."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from steelyard.layout import tensors_of
+from steelyard.layout import Layout, tensors_of
 from steelyard.nn.pooling import quicken_pooling
+from steelyard.types import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,10 @@ class Scratch:
     parameters: list[nn.Parameter]
     """Those that are trained."""
     normalises_batches: bool
+    layout: Layout | None = None
+    """Where what travels lies in the message, if not every client's model is alike."""
+    start: State = field(default_factory=dict)
+    """What a client has before its first round."""
 
 
 def scratch_in(model: nn.Module) -> Scratch:

@@ -16,6 +16,7 @@ from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.data.examples import AnyExamples, share_a_table
+from steelyard.layout import tensors_of
 from steelyard.learner import Learner, descend, subtract
 from steelyard.objectives.base import Local
 from steelyard.scratch import scratch_in
@@ -140,11 +141,12 @@ def train_together(
 
 def _load(learner: Learner, model: StackedModel, message: Message, states: Sequence[State]) -> None:
     """Make each copy from what came down and what stayed with its client."""
+    start = learner.sharing.start(tensors_of(model.base), learner.layout)
     if any(states):
         for row, state in zip(model.rows, states, strict=False):
-            learner.sharing.write(row, learner.layout, message, state)
+            learner.sharing.write(row, learner.layout, message, state or start)
         return
-    learner.sharing.write(model.rows[0], learner.layout, message, states[0])
+    learner.sharing.write(model.rows[0], learner.layout, message, start)
     for stack in model.stacks.values():
         stack[1 : len(states)] = stack[0]
 

@@ -80,6 +80,8 @@ class Broadcast:
     message: Message
     offers: Mapping[str, Tensor] = field(default_factory=dict)
     """Named vectors that objectives may need, such as the server's momentum."""
+    rounds: int = 0
+    """How many there will be; 0 if nobody knows."""
 
 
 @dataclass(frozen=True)

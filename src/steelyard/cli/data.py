@@ -35,7 +35,8 @@ def data_get(
     from steelyard.data import store
     from steelyard.data.sources import source_of
 
-    source = source_of(registry.find("datasets", name))
+    known = {each.name: each for each in _sources()}
+    source = known.get(name) or source_of(registry.find("datasets", name))
     if source.files:
         store.load(source)
     show_values(
@@ -85,4 +86,5 @@ def _sources() -> list[Any]:
     from steelyard import registry
     from steelyard.data.sources import source_of
 
-    return [source_of(factory) for factory in registry.names("datasets").values()]
+    found = [source_of(factory) for factory in registry.names("datasets").values()]
+    return list({each.name: each for each in found}.values())  # several tables have one source

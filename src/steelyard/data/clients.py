@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from steelyard.data.dataset import Dataset
 from steelyard.data.examples import AnyExamples, Examples, examples
@@ -20,23 +20,31 @@ from steelyard.types import ClientId
 Shift = Callable[[Tensor, int], Tensor]
 """What a client's images look like: (images, number of the client) -> images."""
 
-Part = Literal["test", "held_out"]
-"""What a client has besides its training examples."""
+Part = Literal["test", "held_out", "common"]
+"""What a client's model can be looked at on: its own test data, what it holds out, the common test set."""
 
 
 class Client:
-    """A party of the federation: its name, what it trains on and what it is tested on."""
+    """A party of the federation: its name, what it trains on, what it is tested on, perhaps its model."""
 
-    def __init__(self, id: ClientId, train: Any, test: Any = None, held_out: Any = None) -> None:
+    def __init__(
+        self,
+        id: ClientId,
+        train: Any,
+        test: Any = None,
+        held_out: Any = None,
+        model: nn.Module | None = None,
+    ) -> None:
         """`train`, `test` and `held_out` are (inputs, targets) arrays or tensors, or torch data sets.
 
         `test` may also be a function that returns such data; it is called when they are first needed.
         `held_out` are examples that are not trained on, from which the client finds the temperature of the
-        shared model.
+        shared model. A client may bring a `model` of its own where only the head is shared.
         """
         self.id = str(id)
         self.train = examples(train, name=f"client {id!r}, train")
         self.held_out = None if held_out is None else examples(held_out, name=f"client {id!r}, held out")
+        self.model = model
         self._test = test if callable(test) else self._check_test(test)
 
     @cached_property

@@ -2,21 +2,39 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from steelyard.data.cifar10 import cifar10
-from steelyard.data.dataset import Dataset
 from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
+from steelyard.data.mixed import digit_domains
 from steelyard.data.mnist import mnist
+from steelyard.data.mnist_m import mnist_m
+from steelyard.data.rendered_digits import rendered_digits
 from steelyard.data.shakespeare import shakespeare
 from steelyard.data.store import Source
 from steelyard.data.synthetic import synthetic_linear
+from steelyard.data.tabular import adult, bcd, hcc, ilpd
 from steelyard.errors import InputError
 
-__all__ = ["cifar10", "digits", "fashion_mnist", "mnist", "shakespeare", "synthetic_linear"]
+__all__ = [
+    "adult",
+    "bcd",
+    "cifar10",
+    "digit_domains",
+    "digits",
+    "fashion_mnist",
+    "hcc",
+    "ilpd",
+    "mnist",
+    "mnist_m",
+    "rendered_digits",
+    "shakespeare",
+    "synthetic_linear",
+]
 
 
-def source_of(factory: Callable[..., Dataset]) -> Source:
+def source_of(factory: Callable[..., Any]) -> Source:
     """What is known about a data set without loading it."""
     source: Source | None = getattr(sys.modules[factory.__module__], "SOURCE", None)
     if source is None:

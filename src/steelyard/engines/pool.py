@@ -123,7 +123,9 @@ class PoolSession:
             for group in self.local.groups(self.workload, clients, self.chunk)
         ]
         start = time.perf_counter()
-        for job, answers in self._run(jobs, Begin(broadcast.round, arrays(broadcast.offers))):
+        for job, answers in self._run(
+            jobs, Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
+        ):
             for client, answer in zip(job.clients, answers, strict=True):
                 if isinstance(answer, Failure):
                     yield answer
@@ -134,11 +136,14 @@ class PoolSession:
         seconds = (time.perf_counter() - start) / max(share, 1)
         self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
-    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
+    def predict(
+        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+    ) -> Tensor:
         self._prepare(message, 0)
         size = len(self.workload.test_data(client, part))
         share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        jobs = [Predict(client, part, slice(start, start + share)) for start in range(0, size, share)]
+        kept = arrays(state)
+        jobs = [Predict(client, part, kept, slice(start, start + share)) for start in range(0, size, share)]
         parts = {}
         for job, answer in self._run(jobs):
             if isinstance(answer, Failure):

@@ -131,7 +131,7 @@ class Actor:
         number, begin, model = post
         if self.number != number:
             self.number, self.desk = number, Desk(Message(**tensors(model)))
-            self.broadcast = Broadcast(begin.round, self.desk.down, tensors(begin.offers))
+            self.broadcast = Broadcast(begin.round, self.desk.down, tensors(begin.offers), begin.rounds)
         if isinstance(job, Predict):
             return predict(self.session, self.desk, job)
         if self.desk.up.count != len(job.clients):
@@ -177,7 +177,7 @@ class RaySession(PoolSession):
     def _run(self, jobs: Sequence[Job], begin: Begin | None = None) -> Iterator[tuple[Any, Any]]:
         assert self.board is not None
         self.posts += 1
-        post = self.ray.put((self.posts, begin or Begin(0, {}), arrays(self.board.down)))
+        post = self.ray.put((self.posts, begin or Begin(0, 0, {}), arrays(self.board.down)))
         waiting = deque(Attempt(job) for job in jobs)
         while waiting or any(worker.attempt for worker in self.crew):
             for worker in self.crew:

@@ -9,7 +9,7 @@ from torch import Tensor
 from steelyard.data.clients import Part
 from steelyard.engines.base import Engine, Rows, Session, Workload, one_thread
 from steelyard.evaluation import predict
-from steelyard.scratch import scratch_like
+from steelyard.scratch import Scratch
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 
@@ -30,7 +30,7 @@ class SerialSession:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.scratch = scratch_like(workload.model)
+        self.shared = None if workload.model is None else workload.learner.scratch(workload.model)
         self.rows: Rows | None = None
 
     @staticmethod
@@ -63,16 +63,29 @@ class SerialSession:
         self, broadcast: Broadcast, client: ClientId, state: State, row: Message
     ) -> Trained | Failure:
         try:
-            data = self.workload.clients[client].train
-            return self.workload.learner.train(self.scratch, client, data, broadcast, state, row)
+            data, scratch = self.workload.clients[client].train, self.scratch(client)
+            return self.workload.learner.train(scratch, client, data, broadcast, state, row)
         except Exception as error:  # a client cannot break a run
             return Failure(client, "training", f"{type(error).__name__}: {error}")
 
-    def predict(self, message: Message, client: ClientId | None, part: Part = "test") -> Tensor:
-        return self.predict_rows(message, client, part, slice(None))
+    def predict(
+        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+    ) -> Tensor:
+        return self.predict_rows(message, client, part, state, slice(None))
 
-    def predict_rows(self, message: Message, client: ClientId | None, part: Part, rows: slice) -> Tensor:
+    def predict_rows(
+        self, message: Message, client: ClientId | None, part: Part, state: State, rows: slice
+    ) -> Tensor:
         """The predictions of some of the rows; `rows` starts where a batch does."""
-        learner = self.workload.learner
-        learner.sharing.write(self.scratch.tensors, learner.layout, message, EMPTY)
-        return predict(self.scratch.model, self.workload.test_data(client, part), learner.seed, rows)
+        learner, scratch = self.workload.learner, self.scratch(client)
+        layout = scratch.layout or learner.layout
+        learner.sharing.write(scratch.tensors, layout, message, state or scratch.start)
+        return predict(scratch.model, self.workload.test_data(client, part), learner.seed, rows)
+
+    def scratch(self, client: ClientId | None) -> Scratch:
+        """A model to work in: the one that serves everybody, or a copy of the client's own."""
+        own = None if client is None else self.workload.clients[client].model
+        if own is not None:
+            return self.workload.learner.scratch(own)
+        assert self.shared is not None
+        return self.shared

@@ -77,6 +77,7 @@ class VectorizedSession(SerialSession):
         rows: Sequence[Message],
     ) -> list[Trained | Failure]:
         if self.stack is None or len(self.stack.rows) < len(clients):
+            assert self.workload.model is not None
             self.stack = StackedModel(self.workload.model, len(clients), self.device)
         try:
             data = [self.workload.clients[client].train for client in clients]
@@ -89,6 +90,8 @@ class VectorizedSession(SerialSession):
 
 def why_not(workload: Workload) -> str | None:
     """What keeps a workload's clients from being trained together, if anything does."""
+    if workload.model is None:
+        return "every client has a model of its own"
     first = next(iter(workload.clients.values()))
     return why_not_stacked(workload.learner, workload.model, first.train)
 
@@ -96,6 +99,8 @@ def why_not(workload: Workload) -> str | None:
 def pays(workload: Workload, clients: Sequence[ClientId]) -> bool:
     """Whether a round should be faster so: a rule, not a measurement, so that equal runs decide alike."""
     learner = workload.learner
+    if workload.model is None:
+        return False
     steps = {client: _steps(workload, client) for client in clients}
     together = sum(
         max(steps[client] for client in group) for group in VectorizedSession.groups(workload, clients, 1)

@@ -27,6 +27,7 @@ class Begin(NamedTuple):
     """A new round; the model is on the board."""
 
     round: int
+    rounds: int
     offers: Arrays
 
 
@@ -50,6 +51,7 @@ class Predict(NamedTuple):
 
     client: ClientId | None
     part: Part
+    state: Arrays
     rows: slice
 
 
@@ -89,7 +91,7 @@ def work(
         except EOFError:
             return
         if begin is not None:
-            broadcast = Broadcast(begin.round, board.down, tensors(begin.offers))
+            broadcast = Broadcast(begin.round, board.down, tensors(begin.offers), begin.rounds)
         training = isinstance(job, Train)
         pipe.send(train(session, board, broadcast, job) if training else predict(session, board, job))
 
@@ -109,7 +111,8 @@ def pack(trained: Trained) -> tuple[int, dict[str, float], Arrays]:
 def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] | Failure:
     """Predictions, or a failure."""
     try:
-        return session.predict_rows(board.down, job.client, job.part, job.rows).numpy()
+        state = tensors(job.state)
+        return session.predict_rows(board.down, job.client, job.part, state, job.rows).numpy()
     except Exception as error:
         return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 

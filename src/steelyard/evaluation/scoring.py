@@ -1,6 +1,7 @@
 """Scores of one model on the common test set and on every client's own."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from steelyard.data.clients import Client, Part
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
+from steelyard.evaluation.accuracy import accuracy, accuracy_by_mix, balanced_accuracy
 from steelyard.evaluation.calibration import honesty
 from steelyard.evaluation.fairness import fairness
 from steelyard.evaluation.regression import evenness, r2, squared_errors
@@ -26,15 +28,17 @@ class Predict(Protocol):
 class Scorer:
     """Where a client's test rows are rows of the common test set, its predictions are not made twice."""
 
-    def __init__(self, clients: Sequence[Client], test: AnyExamples | None) -> None:
-        self.test = test
+    def __init__(self, clients: Sequence[Client], test: AnyExamples | None, personal: bool = False) -> None:
+        """Where models are `personal`, each client's own is looked at."""
+        self.test, self.personal = test, personal
         self.apart: dict[ClientId, AnyExamples] = {}
         inside: dict[ClientId, Tensor] = {}
         place = _places(test)
         for client in clients:
             if client.test is None or len(client.test) == 0:
                 continue
-            positions = place[client.test.rows] if share_a_table(client.test, test) else None
+            known = share_a_table(client.test, test) and not personal
+            positions = place[client.test.rows] if known else None
             if positions is None or bool((positions < 0).any()):
                 self.apart[client.id] = client.test
             else:
@@ -43,6 +47,7 @@ class Scorer:
         self.positions = torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()])
         self.counts = torch.tensor([len(positions) for positions in inside.values()], dtype=torch.int64)
         self.sizes = {client.id: len(client.train) for client in clients}
+        self.mix = {client.id: torch.bincount(client.train.labels) for client in clients} if personal else {}
         self.held_out = {client.id: client.held_out for client in clients if client.held_out}
 
     @cached_property
@@ -52,18 +57,26 @@ class Scorer:
         data = next((each for each in sets if each is not None), None)
         return "mse" if data is not None and data.labels.is_floating_point() else "accuracy"
 
-    def score(self, predict: Predict) -> tuple[dict[str, float], dict[ClientId, float]]:
-        """Numbers for the round, and the accuracy, or `measure`, of each client that has test data."""
+    def score(
+        self, predict: Predict, shared: Predict | None = None
+    ) -> tuple[dict[str, float], dict[ClientId, float]]:
+        """Numbers for the round, and the accuracy, or `measure`, of each client that has test data.
+
+        `shared` predicts, on a client's data, with what is shared in the place of the client's own.
+        """
         metrics: dict[str, float] = {}
         by_client: dict[ClientId, float] = {}
-        if self.test is not None:
+        if self.test is not None and not self.personal:
             predicted, labels = predict(None), self.test.labels
             each = self._each(predicted, labels)
             metrics[self.measure] = float(each.double().mean())
             metrics |= {"r2": r2(each, labels)} if self.measure == "mse" else honesty(predicted, labels)
             by_client |= self._inside(each)
+        mine = {client: predict(client) for client in self.apart}
         for client, data in self.apart.items():
-            by_client[client] = float(self._each(predict(client), data.labels).double().mean())
+            by_client[client] = float(self._each(mine[client], data.labels).double().mean())
+        if shared is not None and self.measure == "accuracy":
+            metrics |= self._personal(mine, predict, shared)
         if by_client:
             values = torch.tensor(list(by_client.values()), dtype=torch.float64)
             sizes = torch.tensor([self.sizes[client] for client in by_client], dtype=torch.float64)
@@ -72,9 +85,26 @@ class Scorer:
             metrics["temperature"] = temperature = common_temperature(
                 (predict(client, "held_out"), data.labels) for client, data in self.held_out.items()
             )
-            if self.test is not None:
+            if self.test is not None and not self.personal:
                 metrics |= honesty(scaled(predicted, temperature), labels, "_scaled")
         return metrics, by_client
+
+    def _personal(
+        self, mine: Mapping[ClientId, Tensor], predict: Predict, shared: Predict
+    ) -> dict[str, float]:
+        """Means over clients with models of their own: on the common test set, by class, and of what they
+        share."""
+        names = ("accuracy", "client_accuracy_balanced", "client_accuracy_own_mix", "shared_accuracy")
+        found: dict[str, list[float]] = {name: [] for name in names}
+        if self.test is not None:
+            labels = self.test.labels
+            found["accuracy"] += [accuracy(predict(client, "common"), labels) for client in self.sizes]
+        for client, data in self.apart.items():
+            own, labels = mine[client], data.labels
+            found["client_accuracy_balanced"].append(balanced_accuracy(own, labels))
+            found["client_accuracy_own_mix"].append(accuracy_by_mix(own, labels, self.mix[client]))
+            found["shared_accuracy"].append(accuracy(shared(client), labels))
+        return {name: statistics.fmean(values) for name, values in found.items() if values}
 
     def _each(self, predicted: Tensor, labels: Tensor) -> Tensor:
         """The squared error of each example, or whether it is right (1) or not (0)."""

@@ -1,14 +1,31 @@
 """Small models by name: `factory(input_shape, num_classes, settings) -> nn.Module`."""
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 
+import torch
 from torch import nn
 
 from steelyard.errors import InputError, unknown
 from steelyard.nn import variational
+from steelyard.nn.bodies import mobilenet, resnet, vgg
 from steelyard.nn.recurrent import CharLSTM
 
-__all__ = ["bayesian", "char_lstm", "hybrid_cnn", "light_cnn", "linear", "logistic", "mlp"]
+__all__ = [
+    "assorted",
+    "bayesian",
+    "char_lstm",
+    "hybrid_cnn",
+    "light_cnn",
+    "linear",
+    "logistic",
+    "mlp",
+    "mobilenet",
+    "random_mlp",
+    "resnet",
+    "vgg",
+]
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int, *, bias: bool = True) -> nn.Module:
@@ -29,6 +46,14 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, lay
         modules += [nn.Linear(width, hidden), nn.ReLU()]
         width = hidden
     return nn.Sequential(*modules, nn.Linear(width, num_classes))
+
+
+def random_mlp(input_shape: tuple[int, ...], num_classes: int, *, embed: int = 32) -> nn.Module:
+    """A perceptron of one to three hidden layers with 16 to 64 units, by chance, and an embedding (CHFL)."""
+    widths = torch.randint(16, 65, (int(torch.randint(1, 4, ())),)).tolist()
+    sizes = [math.prod(input_shape), *widths, embed]
+    layers = [part for size in pairwise(sizes) for part in (nn.Linear(*size), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(embed, num_classes))
 
 
 def light_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -68,6 +93,17 @@ def char_lstm(
     return CharLSTM(num_classes, embed, hidden, layers)
 
 
+def assorted(
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    client: int,
+    *,
+    of: tuple[str, ...] = ("mobilenet", "resnet", "vgg"),
+) -> nn.Module:
+    """Another model for every client, in turn, with embeddings of one length (CHFL)."""
+    return _named(of[client % len(of)])(input_shape, num_classes)
+
+
 def bayesian(
     input_shape: tuple[int, ...],
     num_classes: int,
@@ -79,11 +115,17 @@ def bayesian(
     samples: int = 10,
 ) -> nn.Module:
     """Another model with its `last` linear layers Bayesian, to be trained with objective elbo (BA-BFL)."""
-    bases = {name.replace("_", "-"): globals()[name] for name in __all__ if name != "bayesian"}
+    return variational.bayesian(_named(base)(input_shape, num_classes), last, sigma, pace, samples)
+
+
+def _named(base: str) -> Callable[..., nn.Module]:
+    """The model of this name, as a part of another one."""
+    around = ("assorted", "bayesian")
+    bases = {name.replace("_", "-"): globals()[name] for name in __all__ if name not in around}
     if base not in bases:
         raise unknown("model", base, bases)
-    model: nn.Module = bases[base](input_shape, num_classes)
-    return variational.bayesian(model, last, sigma, pace, samples)
+    model: Callable[..., nn.Module] = bases[base]
+    return model
 
 
 def _pooled_convolution(channels: int, filters: int) -> tuple[nn.Module, ...]:

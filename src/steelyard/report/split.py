@@ -7,8 +7,9 @@ from torch import Tensor
 
 from steelyard import registry
 from steelyard.data import Client, Dataset, Examples
+from steelyard.data.mixed import Mixed
 from steelyard.errors import InputError
-from steelyard.experiment import deal_clients
+from steelyard.experiment import deal_parties
 from steelyard.report.split_figure import draw_split
 from steelyard.report.summary import said
 from steelyard.spec import Spec
@@ -18,10 +19,10 @@ THUMBNAILS = 6
 
 def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     """Draw who holds how much of which class; returns the counts of each client."""
-    dataset: Dataset = registry.build("datasets", spec.data.dataset)
+    dataset: Dataset | Mixed = registry.build("datasets", spec.data.dataset)
     if not dataset.class_names:
         raise InputError(f"the targets of {dataset.name} are numbers: there are no classes to draw.")
-    clients = list(deal_clients(spec.data, dataset).values())
+    clients = list(deal_parties(spec, dataset).values())
     counts = torch.stack(
         [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
     )

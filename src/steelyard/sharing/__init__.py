@@ -1,7 +1,8 @@
 """What travels? One answer a file."""
 
 from steelyard.sharing.base import Sharing
+from steelyard.sharing.head import Head
 from steelyard.sharing.posterior import Posterior
 from steelyard.sharing.whole_model import WholeModel
 
-__all__ = ["Posterior", "Sharing", "WholeModel"]
+__all__ = ["Head", "Posterior", "Sharing", "WholeModel"]

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -16,8 +15,15 @@ Tensors = Mapping[str, Tensor]
 class Sharing(ABC):
     """What travels, and what stays with the client?"""
 
-    slots: ClassVar[frozenset[str]] = frozenset({"mean"})
-    """The vectors that a message carries."""
+    @property
+    def slots(self) -> frozenset[str]:
+        """The vectors that a message carries."""
+        return frozenset({"mean"})
+
+    @property
+    def personal(self) -> bool:
+        """Whether every client ends up with a model of its own, part of which never travels."""
+        return False
 
     @abstractmethod
     def layout(self, model: nn.Module) -> Layout:
@@ -34,3 +40,11 @@ class Sharing(ABC):
     @abstractmethod
     def keep(self, tensors: Tensors, layout: Layout) -> State:
         """What stays with the client until its next round."""
+
+    def start(self, tensors: Tensors, layout: Layout) -> State:
+        """What a client has before its first round, from its model as it was built."""
+        return self.keep(tensors, layout)
+
+    def as_sent(self, state: State) -> State:
+        """What a client has kept, without its own form of what travels: to look at that on its data."""
+        return state

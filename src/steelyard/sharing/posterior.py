@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,9 @@ class Posterior(Sharing):
     How a layer keeps its variances is its own affair (`steelyard.nn.variational`): no spread travels.
     """
 
-    slots: ClassVar[frozenset[str]] = frozenset({"mean", "variance"})
+    @property
+    def slots(self) -> frozenset[str]:
+        return frozenset({"mean", "variance"})
 
     def layout(self, model: nn.Module) -> Layout:
         spreads = {

@@ -1,0 +1,47 @@
+"""Bodies that the shared head understands."""
+
+import math
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from steelyard.errors import InputError
+from steelyard.objectives.base import Around, Bound, Local, Objective, Targets
+from steelyard.objectives.cross_entropy import CrossEntropy
+from steelyard.objectives.teacher import Teacher, known
+
+
+@dataclass(frozen=True)
+class Anchor(Around):
+    """Add the shared head's own cross-entropy on a client's embeddings to another objective.
+
+    The head stands still and the body learns to be understood by it. Heads that were grown on bodies of their
+    own live in unrelated embeddings, and their mean classifies nobody's; held to one head, bodies come to
+    speak one language, and what one client's head has learnt is of use to the next.
+    """
+
+    strength: float = 1.0
+    base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength < math.inf:
+            raise InputError(
+                f"objective 'anchor': strength must be a number of at least 0, not {self.strength}."
+            )
+
+    @property
+    def targets(self) -> Targets:
+        return "classes"
+
+    def bind(self, local: Local) -> Bound:
+        base, teacher = self.base.bind(local), Teacher(local, "anchor")
+        if not known(local):
+            return Bound(base.loss, base.add_gradient)
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+            with teacher:
+                value = base.loss(inputs, targets)
+            return value + self.strength * F.cross_entropy(teacher(teacher.embedding), targets)
+
+        return Bound(loss, base.add_gradient)

@@ -1,0 +1,342 @@
+"""Clients with rows and columns of their own: who holds what, and that nobody learns from test rows."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from steelyard.data.clients import Client
+from steelyard.data.partitions import dirichlet, iid
+from steelyard.data.tables import Column, Table
+from steelyard.data.tabular import Preparation, deal_table, feature_slices, stratified_split
+from steelyard.errors import InputError
+from steelyard.seeds import generator
+
+NAN = float("nan")
+
+
+def numbers(*values: float, name: str = "size") -> Column:
+    return Column(name, torch.tensor(values, dtype=torch.float64))
+
+
+def codes(*values: int, name: str = "hue") -> Column:
+    return Column(name, torch.tensor(values), ("red", "green", "blue"))
+
+
+def toy(rows: int = 60, classes: int = 2) -> Table:
+    """Six columns, some with gaps, and classes of unequal sizes."""
+    draw = generator(0, "toy")
+    sizes = torch.randn(4, rows, dtype=torch.float64, generator=draw) * 5 + 3
+    sizes[0, ::7] = NAN
+    hues = torch.randint(-1, 3, (2, rows), generator=draw)
+    columns = [Column(f"size-{place}", values) for place, values in enumerate(sizes)]
+    columns += [Column(f"hue-{place}", values, ("red", "green", "blue")) for place, values in enumerate(hues)]
+    labels = (torch.rand(rows, generator=draw) ** 2 * classes).long()
+    return Table("toy", tuple(columns), labels, tuple("abcdef"[:classes]))
+
+
+def data(client: Client) -> list[Tensor]:
+    train, test = client.train, client.test
+    assert test is not None
+    return [*train.span(0, len(train)), *test.span(0, len(test))]
+
+
+def same(one: list[Client], other: list[Client]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(
+        torch.equal(a, b) for mine, yours in pairs for a, b in zip(data(mine), data(yours), strict=True)
+    )
+
+
+# Preparation
+
+
+def test_numbers_are_filled_with_the_median_and_standardised() -> None:
+    column = numbers(0, 2, NAN, 10, 1000, NAN)
+    ready = Preparation.fit([column], torch.arange(4))
+    filled = torch.tensor([0.0, 2, 2, 10])
+    wanted = (filled - 3.5) / filled.std(correction=0)
+    found = ready.apply(torch.arange(4))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found[:, 0], wanted)
+    assert found[:, 1].tolist() == [0, 0, 1, 0]
+    test = ready.apply(torch.tensor([4, 5]))
+    torch.testing.assert_close(test[:, 0], (torch.tensor([1000.0, 2]) - 3.5) / filled.std(correction=0))
+    assert test[:, 1].tolist() == [0, 1]
+
+
+def test_the_median_of_an_even_number_is_between_the_middle_two() -> None:
+    ready = Preparation.fit([numbers(1, 2, 4, 9, NAN)], torch.arange(5))
+    assert ready.steps[0].median == 3  # type: ignore[union-attr]
+
+
+def test_gaps_that_training_did_not_have_get_no_feature() -> None:
+    ready = Preparation.fit([numbers(1, 3, NAN)], torch.arange(2))
+    assert ready.apply(torch.arange(3)).tolist() == [[-1], [1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("column", "marks"), [(numbers(0.1, 0.1, 0.1, 7), 0), (numbers(NAN, NAN, NAN, 7), 1)]
+)
+def test_what_is_constant_in_training_is_zero_everywhere(column: Column, marks: int) -> None:
+    found = Preparation.fit([column], torch.arange(3)).apply(torch.arange(4))
+    assert found.shape == (4, 1 + marks)
+    assert found[:, 0].tolist() == [0, 0, 0, 0]
+
+
+def test_categories_that_training_did_not_have_are_zero_in_all_features() -> None:
+    ready = Preparation.fit([codes(2, 0, -1, 2, 1)], torch.arange(4))
+    assert ready.apply(torch.arange(5)).tolist() == [[0, 1], [1, 0], [0, 0], [0, 1], [0, 0]]
+
+
+def test_features_are_in_the_order_of_the_columns() -> None:
+    columns = [codes(1, 0), numbers(5, 7), codes(2, 2, name="other")]
+    assert Preparation.fit(columns, torch.arange(2)).apply(torch.arange(2)).tolist() == [
+        [0, 1, -1, 1],
+        [1, 0, 1, 1],
+    ]
+
+
+def test_a_preparation_needs_rows() -> None:
+    with pytest.raises(InputError, match="at least one training row"):
+        Preparation.fit([numbers(1, 2)], torch.tensor([], dtype=torch.int64))
+
+
+# Nobody learns from test rows
+
+
+CHANGES: dict[str, tuple[int, float]] = {"outlier": (0, 1e6), "gap": (0, NAN), "category": (1, 3)}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_training_rows_have_a_say_in_what_is_trained_on(change: str) -> None:
+    """A row is changed in every way that a preparation could learn from; as many rows as are tested on
+    leave the training inputs as they were, and no test row but the changed one notices."""
+    draw = generator(0, "values")
+    size = torch.randn(12, dtype=torch.float64, generator=draw)
+    hue = torch.arange(12) % 3
+    labels = torch.arange(12) % 2
+
+    def dealt(size: Tensor, hue: Tensor) -> list[Tensor]:
+        columns = (Column("size", size), Column("hue", hue, tuple("rgbx")))
+        (client,) = deal_table(Table("toy", columns, labels, ("a", "b")), [torch.arange(12)], 0, share=1.0)
+        return data(client)
+
+    before = dealt(size, hue)
+    place, value = CHANGES[change]
+    silent = 0
+    for row in range(12):
+        values = [size.clone(), hue.clone()]
+        values[place][row] = value
+        train, _, test, _ = dealt(values[0], values[1])
+        if torch.equal(train, before[0]):
+            silent += 1
+            assert test.shape == before[2].shape
+            assert int((test != before[2]).any(dim=1).sum()) == 1
+    assert silent == len(before[3]) == 3
+
+
+def test_scales_are_those_of_the_training_rows() -> None:
+    table = toy()
+    for client in deal_table(table, [torch.arange(0, 60, 2), torch.arange(1, 60, 2)], 1, share=1.0):
+        train, _, test, _ = data(client)
+        sizes = [0, 2, 3, 4]  # the second feature tells the gaps of the first column
+        torch.testing.assert_close(train[:, sizes].mean(0), torch.zeros(4), atol=1e-6, rtol=0)
+        torch.testing.assert_close(train[:, sizes].std(0, correction=0), torch.ones(4))
+        assert (test[:, sizes].mean(0).abs() > 1e-3).all()
+
+
+# Slices of the columns
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "size"), [(10, 0.5, 5), (9, 0.5, 5), (100, 0.07, 7), (10, 0.05, 2), (2, 1.0, 2)]
+)
+def test_every_client_gets_its_share_of_the_columns(count: int, share: float, size: int) -> None:
+    for mine in feature_slices(count, 6, share, generator(0)):
+        assert len(mine) == size
+        assert mine.tolist() == sorted(set(mine.tolist()))
+        assert 0 <= int(mine.min()) <= int(mine.max()) < count
+
+
+@pytest.mark.parametrize(
+    ("count", "clients", "share"), [(14, 2, 0.5), (49, 4, 0.25), (9, 3, 1 / 3), (10, 5, 0.2), (10, 3, 0.5)]
+)
+def test_every_column_belongs_to_someone(count: int, clients: int, share: float) -> None:
+    for seed in range(20):
+        found = feature_slices(count, clients, share, generator(seed))
+        assert set(torch.cat(found).tolist()) == set(range(count))
+        assert {len(mine) for mine in found} == {len(found[0])}
+
+
+def test_slices_differ_and_overlap() -> None:
+    found = [set(mine.tolist()) for mine in feature_slices(14, 5, 0.5, generator(3))]
+    assert len({tuple(sorted(mine)) for mine in found}) == 5
+    assert all(mine & other for mine in found for other in found)
+
+
+def test_columns_for_which_there_is_no_room_are_left_out() -> None:
+    found = feature_slices(20, 3, 0.2, generator(0))
+    assert len(set(torch.cat(found).tolist())) == 12, "nothing is held twice while something is not held"
+
+
+def test_every_column_is_equally_likely() -> None:
+    draw = generator(0)
+    counts = torch.cat([torch.cat(feature_slices(6, 2, 0.5, draw)) for _ in range(400)]).bincount()
+    assert counts.tolist() == [400] * 6, "two halves"
+    counts = torch.cat([torch.cat(feature_slices(6, 3, 0.5, draw)) for _ in range(400)]).bincount()
+    assert (counts - 600).abs().max() < 70
+
+
+@pytest.mark.parametrize(
+    ("count", "clients", "share", "message"),
+    [
+        (1, 3, 0.5, "at least 2 columns and 1 client, not 1 and 3"),
+        (5, 0, 0.5, "at least 2 columns and 1 client, not 5 and 0"),
+        (5, 3, 0.0, "share must be above 0 and at most 1, not 0.0"),
+        (5, 3, 1.1, "share must be above 0 and at most 1, not 1.1"),
+        (5, 3, NAN, "share must be above 0 and at most 1, not nan"),
+    ],
+)
+def test_slices_that_make_no_sense(count: int, clients: int, share: float, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        feature_slices(count, clients, share, generator(0))
+
+
+# Rows to train on and to test on
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "tested"),
+    [
+        ([40, 20], 0.25, [10, 5]),
+        ([30, 10], 0.1, [3, 1]),
+        ([4], 0.25, [1]),
+        ([3, 1], 0.25, [1, 0]),
+        ([3, 1], 0.99, [2, 0]),
+        ([2, 2], 0.9, [1, 1]),
+        ([50, 1, 1], 0.5, [26, 0, 0]),
+        ([8, 8], 0.01, None),
+    ],
+)
+def test_a_split_keeps_the_mix_of_the_classes(
+    counts: list[int], share: float, tested: list[int] | None
+) -> None:
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    for seed in range(10):
+        train, test = stratified_split(labels, share, generator(seed))
+        assert sorted([*train.tolist(), *test.tolist()]) == list(range(len(labels)))
+        assert set(labels[train].tolist()) == set(range(len(counts)))
+        if tested is None:
+            assert len(test) == 1
+        else:
+            assert labels[test].bincount(minlength=len(counts)).tolist() == tested
+
+
+def test_different_seeds_test_different_rows() -> None:
+    labels = torch.arange(40) % 2
+    found = {tuple(stratified_split(labels, 0.25, generator(seed))[1].tolist()) for seed in range(10)}
+    assert len(found) == 10
+
+
+# Clients
+
+
+@pytest.mark.parametrize("partition", [iid, dirichlet])
+def test_clients_of_a_partition(partition: Any) -> None:
+    table = toy(200)
+    options = {"min_size": 4} if partition is dirichlet else {}
+    rows = partition(table.labels, 12, generator(0, "rows"), **options)
+    clients = deal_table(table, rows, seed=5)
+    assert [client.id for client in clients] == [f"client-{number:02d}" for number in range(12)]
+    for client, mine in zip(clients, rows, strict=True):
+        train, train_labels, test, test_labels = data(client)
+        assert len(train) + len(test) == len(mine)
+        assert len(test) == max(round(0.25 * len(mine)), 1)
+        assert train.shape[1] == test.shape[1] >= 3
+        assert train.dtype == test.dtype == torch.float32
+        assert bool(train.isfinite().all())
+        assert bool(test.isfinite().all())
+        found = torch.cat([train_labels, test_labels]).bincount(minlength=2)
+        assert torch.equal(found, table.labels[mine].bincount(minlength=2))
+        assert set(train_labels.tolist()) == set(table.labels[mine].tolist())
+
+
+def test_the_inputs_are_those_of_the_clients_rows_and_columns() -> None:
+    table = toy(40)
+    rows = [torch.arange(20), torch.arange(20, 40)]
+    clients = deal_table(table, rows, seed=2)
+    slices = feature_slices(6, 2, 0.5, generator(2, "feature-slices"))
+    for number, client in enumerate(clients):
+        parts = stratified_split(table.labels[rows[number]], 0.25, generator(2, number, "table-test"))
+        train, test = (rows[number][part] for part in parts)
+        columns = [table.columns[place] for place in slices[number].tolist()]
+        ready = Preparation.fit(columns, train)
+        wanted = [ready.apply(train), table.labels[train], ready.apply(test), table.labels[test]]
+        for one, other in zip(data(client), wanted, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    table = toy()
+    rows = iid(table.labels, 3, generator(0))
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = deal_table(table, rows, seed=7)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
+    torch.manual_seed(2)
+    assert same(first, deal_table(table, rows, seed=7))
+    other = deal_table(table, rows, seed=8, share=1.0)
+    assert not same(deal_table(table, rows, seed=7, share=1.0), other), "other rows are tested on"
+
+
+def test_other_clients_rows_have_no_say() -> None:
+    table = toy()
+    rows = [torch.arange(30), torch.arange(30, 60)]
+    changed = [replace(column, values=column.values.clone()) for column in table.columns]
+    for column in changed:
+        column.values[30:] = 0
+    first, _ = deal_table(table, rows, seed=0)
+    again, _ = deal_table(replace(table, columns=tuple(changed)), rows, seed=0)
+    assert same([first], [again])
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([range(4), range(4, 7)], {}, "client-1 has 3 rows, but needs 4"),
+        ([range(4), range(0)], {}, "client-1 has 0 rows"),
+        ([range(4), range(3, 8)], {}, "client-1 has row 3, which is held already"),
+        ([[1, 2, 3, 3]], {}, "client-0 has row 3, which is held already"),
+        ([range(57, 61)], {}, "client-0 has rows that are not in the table: they should be from 0 to 59"),
+        ([range(-1, 4)], {}, "client-0 has rows that are not in the table"),
+        ([[0.0, 1.0, 2.0, 3.0]], {}, "client-0: its rows should be a vector of row positions"),
+        ([], {}, "at least one client"),
+        ([range(4)], {"share": 0.0}, "share must be above 0 and at most 1, not 0.0"),
+        ([range(4)], {"share": 1.5}, "share must be above 0 and at most 1, not 1.5"),
+        ([range(4)], {"test": 0.0}, "test must be between 0 and 1, and neither of them, not 0.0"),
+        ([range(4)], {"test": 1.0}, "test must be between 0 and 1, and neither of them, not 1.0"),
+    ],
+)
+def test_input_that_cannot_be_dealt(rows: list[Any], options: dict[str, float], message: str) -> None:
+    given = [torch.tensor(list(mine), dtype=torch.int64 if len(mine) == 0 else None) for mine in rows]
+    with pytest.raises(InputError, match=message):
+        deal_table(toy(), given, 0, **options)
+
+
+def test_a_client_with_one_row_of_each_class_is_named() -> None:
+    columns = (numbers(1, 2, 3, 4), numbers(4, 3, 2, 1, name="age"))
+    table = Table("toy", columns, torch.arange(4), tuple("abcd"))
+    with pytest.raises(
+        InputError, match=r"^client-0: 4 rows of 4 classes leave none to test on\. Give it more"
+    ):
+        deal_table(table, [torch.arange(4)], 0)
+
+
+def test_a_client_whose_columns_are_all_gaps_is_named() -> None:
+    columns = (codes(-1, -1, -1, -1), codes(-1, -1, -1, -1, name="tint"))
+    table = Table("toy", columns, torch.tensor([0, 0, 1, 1]), ("a", "b"))
+    with pytest.raises(InputError, match=r"^client-0: all values of hue, tint are missing in training"):
+        deal_table(table, [torch.arange(4)], 0)
