@@ -16,7 +16,7 @@ LAYERS = [
     {"aggregation", "scratch", "evaluation"},
     {"learner"},
     {"stacked"},
-    {"adversaries", "algorithm", "ledger", "checks", "state"},
+    {"adversaries", "algorithm", "ledger", "checks", "models", "state"},
     {"record"},
     {"engines"},
     {"federation"},

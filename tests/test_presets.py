@@ -45,3 +45,13 @@ def test_a_preset_runs(name: str) -> None:
     assert all("reliability" in row for row in second)
     if name != "fedbac":
         assert result.history[0]["fell_back"] == 1, "there is nothing to go along with yet"
+
+
+OTHERS = ("ba-bfl", "robust-barycenter", "solo", "chfl-avg", "chfl-kd", "chfl-avgkd")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_shared_may_be_less_or_more_than_a_model(name: str) -> None:
+    result = sy.run(name, out=None, **SMALL)
+    assert len(result.history) == 2
+    assert ("shared_accuracy" in result.history[-1]) == (not name.endswith(("bfl", "barycenter")))

@@ -62,7 +62,7 @@ def bayesian(last: int, rule: str = "rklb", **changes: Any) -> dict[str, Any]:
 
 ROBUST: Changes = {
     **bayesian(3, "rklb", hold=2.0),
-    "weighing": "ivar-vb",
+    "weighing": "majority",
     "server.geometry": "precision",
 }
 PRIORS = {

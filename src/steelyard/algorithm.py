@@ -28,6 +28,11 @@ class Algorithm:
                 f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
                 f"rule {_name(self.weighing)} does not offer it; choose another of the two."
             )
+        if self.objective.of_head and not self.sharing.personal:
+            raise InputError(
+                f"objective {_name(self.objective)} learns from a head that is shared, and sharing "
+                f"{_name(self.sharing)} has none; take the sharing `head`."
+            )
         if missing := self.combining.needs - self.sharing.slots:
             raise InputError(
                 f"combining rule {_name(self.combining)} needs the {_list(missing)} of every client, and "

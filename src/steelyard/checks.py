@@ -1,5 +1,6 @@
 """Does the model fit the data? Asked when a run is built, not in round 7."""
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -17,7 +18,7 @@ def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sh
     """Refuse clients without a model, models of their own where whole ones travel, heads that do not fit."""
     heads: dict[str, list[tuple[int, ...]]] = {}
     for client in clients:
-        own = client.model or model
+        own = model if client.model is None else client.model
         if own is None:
             raise InputError(
                 f"client {client.id!r} brings no model, and the federation has none; give it one."
@@ -95,17 +96,14 @@ def _check_group(
 def _outputs(model: nn.Module, client: Client) -> int:
     with seeded(0, "check"):
         inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
-    training = model.training
     try:
         with torch.inference_mode(), seeded(0, "check"):
-            outputs = model.eval()(inputs)
+            outputs = copy.deepcopy(model).eval()(inputs)
     except Exception as error:
         shape = tuple(inputs.shape[1:])
         raise InputError(
             f"the model cannot take the inputs of client {client.id!r}, of shape {shape}: {error}"
         ) from error
-    finally:
-        model.train(training)
     if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2:
         found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise InputError(f"the model must return logits of shape (batch, classes), not {found}.")
@@ -116,7 +114,7 @@ def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:
     if shape != first.train.input_shape:
         raise InputError(
             f"{name} has inputs of shape {shape}, but client {first.id!r} has {first.train.input_shape}; "
-            "clients that share a whole model need the same inputs."
+            "clients that share a model need the same inputs, and a common test set those of all."
         )
 
 

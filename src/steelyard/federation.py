@@ -21,7 +21,7 @@ from steelyard.data.clients import Client, Part, Population, as_clients
 from steelyard.data.examples import examples
 from steelyard.engines import Auto, Engine
 from steelyard.engines.base import Session, Workload
-from steelyard.errors import ClientError, InputError
+from steelyard.errors import ClientError, InputError, unknown
 from steelyard.evaluation import Scorer
 from steelyard.layout import tensors_of
 from steelyard.learner import Learner
@@ -35,9 +35,9 @@ from steelyard.ledger import (
     sigma_metrics,
     traffic,
 )
+from steelyard.models import Models
 from steelyard.record import Recorder
 from steelyard.seeds import generator
-from steelyard.sharing import Sharing
 from steelyard.shelf import Shelf, remember
 from steelyard.state import FederationState
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round, Trained
@@ -114,8 +114,8 @@ class Federation:
         outputs = check_fit(self.model, looked_at, self.test, self.algorithm.objective)
         check_adversaries(self.adversaries, self.clients, sharing.slots)
         self.clients = poisoned(self.clients, self.adversaries, outputs, seed)
-        self.example = self._model_of(self.ids[0]) if self.model is None else self.model
-        self.layout = sharing.layout(self.example)
+        self.models = Models(self.clients, self.model, sharing)
+        self.layout = sharing.layout(self.models.example)
         self.learner = Learner(self.algorithm.objective, sharing, self.layout, self.algorithm.training, seed)
         self.aggregator = Aggregator(
             self.algorithm.weighing,
@@ -163,13 +163,14 @@ class Federation:
                     recorder.note(engine=session.about)
                     recorder.save_state(state)
                     recorder.save_model(model)
-        personal = partial(self.model_of, state)
+        lost = isinstance(state.clients, Shelf) and recorder is None
+        personal = _not_recorded if lost else partial(self.model_of, state)
         return Result(tuple(history), tuple(rows), model, personal, recorder.path if recorder else None)
 
     def init(self) -> FederationState:
         """The state before the first round."""
         return FederationState(
-            0, self.aggregator.init(self.algorithm.sharing.read(tensors_of(self.example), self.layout))
+            0, self.aggregator.init(self.algorithm.sharing.read(tensors_of(self.models.example), self.layout))
         )
 
     def is_over(self, state: FederationState) -> bool:
@@ -203,12 +204,12 @@ class Federation:
         metrics = round_metrics(done, replies) | detection_metrics(invited, done, self.adversaries)
         metrics |= sigma_metrics(self.layout, done.state.message.variance)
         if self.algorithm.sharing.personal:
-            metrics |= traffic(done.state.message, [self._model_of(client) for client in invited])
+            metrics |= traffic(done.state.message, [self.models.nbytes(each) for each in invited])
         own: Mapping[ClientId, float] = EMPTY
         if number % self.evaluate_every == 0 or number == self.rounds:
             with clock("evaluate"):
-                look = Predictor(session, self.algorithm.sharing, state)
-                shared = replace(look, as_sent=True) if self.algorithm.sharing.personal else None
+                look = Predictor(session, state)
+                shared = replace(look, shared=True) if self.algorithm.sharing.personal else None
                 scores, own = self.scorer.score(look, shared)
             metrics |= scores | (coupling_metrics(done, own) if self.scorer.measure == "accuracy" else {})
             state = _judge(state, scores)
@@ -238,19 +239,10 @@ class Federation:
 
     def model_of(self, state: FederationState, client: ClientId | None = None) -> nn.Module:
         """What is shared, after a round, as a module of its own; or the whole model of one client."""
-        sharing = self.algorithm.sharing
-        model = copy.deepcopy(self.example if client is None else self._model_of(client))
-        tensors, layout = tensors_of(model), sharing.layout(model)
-        kept = EMPTY if client is None else state.clients.get(client, EMPTY)
-        sharing.write(tensors, layout, state.server.released, kept or sharing.start(tensors, layout))
-        part = layout.prefix.removesuffix(".") if client is None else ""
-        return model.get_submodule(part).eval()
-
-    def _model_of(self, client: ClientId) -> nn.Module:
-        """A client's model as it was built."""
-        own = self.clients[client].model or self.model
-        assert own is not None
-        return own
+        if client is not None and client not in self.clients:
+            raise unknown("client", client, self.ids)
+        kept = None if client is None else state.clients.get(client)
+        return self.models.after(state.server.released, client, kept)
 
     def _check(self) -> None:
         for name in ("rounds", "evaluate_every", "patience", "clients_per_round"):
@@ -281,15 +273,19 @@ class Predictor:
     """Looks at a model after a round: the shared one, or each client's with what has stayed there."""
 
     session: Session
-    sharing: Sharing
     state: FederationState
-    as_sent: bool = False
+    shared: bool = False
     """Look at what is shared, where clients have their own form of it."""
 
     def __call__(self, client: ClientId | None, part: Part = "test") -> Tensor:
         kept = EMPTY if client is None else self.state.clients.get(client, EMPTY)
-        kept = self.sharing.as_sent(kept) if self.as_sent else kept
-        return self.session.predict(self.state.server.released, client, part, kept)
+        return self.session.predict(self.state.server.released, client, part, kept, self.shared)
+
+
+def _not_recorded(client: ClientId) -> nn.Module:
+    raise InputError(
+        f"what stayed with client {client!r} was spilled to files that are gone; record the run to keep it."
+    )
 
 
 def _judge(state: FederationState, scores: Mapping[str, float]) -> FederationState:

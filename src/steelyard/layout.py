@@ -61,6 +61,11 @@ class Layout:
     def size(self) -> int:
         return self.entries[-1].stop if self.entries else 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one vector."""
+        return self.size * self.dtype.itemsize
+
     @cached_property
     def dtype(self) -> torch.dtype:
         """float32 unless the model computes in float64."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steelyard.aggregation import Aggregated
 from steelyard.evaluation import coupling, detection
@@ -36,11 +36,10 @@ def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
     return {f"sigma.{name}": mean**0.5 for name, mean in means.items() if mean > 0}
 
 
-def traffic(message: Message, models: Sequence[nn.Module]) -> dict[str, float]:
+def traffic(message: Message, models: Sequence[int]) -> dict[str, float]:
     """Bytes that go down and up in a round, and what they would be if whole models travelled."""
     head = sum(slot.nbytes for slot in message if slot is not None)
-    whole = sum(value.nbytes for model in models for value in model.state_dict().values())
-    return {"bytes": 2.0 * len(models) * head, "bytes_of_whole_models": 2.0 * whole}
+    return {"bytes": 2.0 * len(models) * head, "bytes_of_whole_models": 2.0 * sum(models)}
 
 
 def detection_metrics(

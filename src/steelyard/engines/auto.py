@@ -56,9 +56,14 @@ class AutoSession:
         yield from (self.pool or self.serial).train(broadcast, clients, states)
 
     def predict(
-        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+        self,
+        message: Message,
+        client: ClientId | None,
+        part: Part = "test",
+        state: State = EMPTY,
+        shared: bool = False,
     ) -> Tensor:
-        return (self.pool or self.serial).predict(message, client, part, state)
+        return (self.pool or self.serial).predict(message, client, part, state, shared)
 
     def close(self) -> None:
         if self.pool is not None:

@@ -88,10 +88,15 @@ class Session(Protocol):
         the updates."""
 
     def predict(
-        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+        self,
+        message: Message,
+        client: ClientId | None,
+        part: Part = "test",
+        state: State = EMPTY,
+        shared: bool = False,
     ) -> Tensor:
         """Log-probabilities [N, C] on a client's own test data or what it holds out, or on the common test
-        set; with what stayed with the client, if anything does."""
+        set; with what stayed with the client, or of that only what it has no `shared` form of."""
 
 
 class Engine(ABC):

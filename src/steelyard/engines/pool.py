@@ -137,13 +137,18 @@ class PoolSession:
         self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
     def predict(
-        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+        self,
+        message: Message,
+        client: ClientId | None,
+        part: Part = "test",
+        state: State = EMPTY,
+        shared: bool = False,
     ) -> Tensor:
         self._prepare(message, 0)
         size = len(self.workload.test_data(client, part))
         share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        kept = arrays(state)
-        jobs = [Predict(client, part, kept, slice(start, start + share)) for start in range(0, size, share)]
+        about, starts = (client, part, arrays(state), shared), range(0, size, share)
+        jobs = [Predict(*about, slice(start, start + share)) for start in starts]
         parts = {}
         for job, answer in self._run(jobs):
             if isinstance(answer, Failure):

@@ -69,17 +69,30 @@ class SerialSession:
             return Failure(client, "training", f"{type(error).__name__}: {error}")
 
     def predict(
-        self, message: Message, client: ClientId | None, part: Part = "test", state: State = EMPTY
+        self,
+        message: Message,
+        client: ClientId | None,
+        part: Part = "test",
+        state: State = EMPTY,
+        shared: bool = False,
     ) -> Tensor:
-        return self.predict_rows(message, client, part, state, slice(None))
+        return self.predict_rows(message, client, part, state, shared, slice(None))
 
     def predict_rows(
-        self, message: Message, client: ClientId | None, part: Part, state: State, rows: slice
+        self,
+        message: Message,
+        client: ClientId | None,
+        part: Part,
+        state: State,
+        shared: bool,
+        rows: slice,
     ) -> Tensor:
         """The predictions of some of the rows; `rows` starts where a batch does."""
         learner, scratch = self.workload.learner, self.scratch(client)
         layout = scratch.layout or learner.layout
-        learner.sharing.write(scratch.tensors, layout, message, state or scratch.start)
+        kept = state or scratch.start
+        kept = learner.sharing.as_sent(kept) if shared else kept
+        learner.sharing.write(scratch.tensors, layout, message, kept)
         return predict(scratch.model, self.workload.test_data(client, part), learner.seed, rows)
 
     def scratch(self, client: ClientId | None) -> Scratch:

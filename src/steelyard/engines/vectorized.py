@@ -2,16 +2,18 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import nn
 
+from steelyard.data.clients import Population
 from steelyard.engines.base import Engine, Session, Workload, one_thread
 from steelyard.engines.pool import check_workers, open_pool
 from steelyard.engines.serial import SerialSession
 from steelyard.errors import InputError
+from steelyard.layout import layout_of
 from steelyard.learner import count_steps
 from steelyard.stacked import StackedModel, train_together, why_not_stacked
 from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
@@ -64,7 +66,7 @@ class VectorizedSession(SerialSession):
     def groups(workload: Workload, clients: Sequence[ClientId], chunk: int) -> list[Sequence[ClientId]]:
         """Clients with about as many steps, in groups that fit the cache; alike for any number of workers."""
         order = sorted(clients, key=lambda client: (-_steps(workload, client), client))
-        width = max(1, min(MOST, STACK_BYTES // (4 * workload.learner.layout.size)))
+        width = max(1, min(MOST, STACK_BYTES // (4 * _parameters(workload))))
         count = max(math.ceil(len(order) / width), min(SHARES, len(order) // FEWEST), 1)
         edges = [round(len(order) * number / count) for number in range(count + 1)]
         return [order[start:stop] for start, stop in itertools.pairwise(edges)]
@@ -79,6 +81,8 @@ class VectorizedSession(SerialSession):
         if self.stack is None or len(self.stack.rows) < len(clients):
             assert self.workload.model is not None
             self.stack = StackedModel(self.workload.model, len(clients), self.device)
+        if any(self.workload.clients[client].model is not None for client in clients):
+            return super().train_group(broadcast, clients, states, rows)
         try:
             data = [self.workload.clients[client].train for client in clients]
             return [
@@ -90,8 +94,8 @@ class VectorizedSession(SerialSession):
 
 def why_not(workload: Workload) -> str | None:
     """What keeps a workload's clients from being trained together, if anything does."""
-    if workload.model is None:
-        return "every client has a model of its own"
+    if workload.model is None or _own_models(workload, workload.clients):
+        return "clients have models of their own"
     first = next(iter(workload.clients.values()))
     return why_not_stacked(workload.learner, workload.model, first.train)
 
@@ -99,16 +103,28 @@ def why_not(workload: Workload) -> str | None:
 def pays(workload: Workload, clients: Sequence[ClientId]) -> bool:
     """Whether a round should be faster so: a rule, not a measurement, so that equal runs decide alike."""
     learner = workload.learner
-    if workload.model is None:
+    if workload.model is None or _own_models(workload, clients):
         return False
     steps = {client: _steps(workload, client) for client in clients}
     together = sum(
         max(steps[client] for client in group) for group in VectorizedSession.groups(workload, clients, 1)
     )
-    work = learner.layout.size * learner.training.batch_size
+    work = _parameters(workload) * learner.training.batch_size
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in workload.model.modules())
     many = len(clients) >= 2 * FEWEST and sum(steps.values()) >= CROWD * together
     return many and work <= LIGHT and not convolves
+
+
+def _own_models(workload: Workload, clients: Iterable[ClientId]) -> bool:
+    """Whether any of them brings one; those of a population are looked at when they are made."""
+    if isinstance(workload.clients, Population):
+        return False
+    return any(workload.clients[client].model is not None for client in clients)
+
+
+def _parameters(workload: Workload) -> int:
+    assert workload.model is not None
+    return layout_of(workload.model).size
 
 
 def _steps(workload: Workload, client: ClientId) -> int:

@@ -52,6 +52,7 @@ class Predict(NamedTuple):
     client: ClientId | None
     part: Part
     state: Arrays
+    shared: bool
     rows: slice
 
 
@@ -112,7 +113,8 @@ def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] 
     """Predictions, or a failure."""
     try:
         state = tensors(job.state)
-        return session.predict_rows(board.down, job.client, job.part, state, job.rows).numpy()
+        what = job.client, job.part, state, job.shared, job.rows
+        return session.predict_rows(board.down, *what).numpy()
     except Exception as error:
         return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 

@@ -48,7 +48,7 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, lay
     return nn.Sequential(*modules, nn.Linear(width, num_classes))
 
 
-def random_mlp(input_shape: tuple[int, ...], num_classes: int, *, embed: int = 32) -> nn.Module:
+def random_mlp(input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64) -> nn.Module:
     """A perceptron of one to three hidden layers with 16 to 64 units, by chance, and an embedding (CHFL)."""
     widths = torch.randint(16, 65, (int(torch.randint(1, 4, ())),)).tolist()
     sizes = [math.prod(input_shape), *widths, embed]

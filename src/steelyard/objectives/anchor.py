@@ -34,8 +34,12 @@ class Anchor(Around):
     def targets(self) -> Targets:
         return "classes"
 
+    @property
+    def of_head(self) -> bool:
+        return True
+
     def bind(self, local: Local) -> Bound:
-        base, teacher = self.base.bind(local), Teacher(local, "anchor")
+        base, teacher = self.base.bind(local), Teacher(local)
         if not known(local):
             return Bound(base.loss, base.add_gradient)
 

@@ -55,6 +55,11 @@ class Objective(ABC):
         """What the targets must be: class numbers, numbers to be met, or whatever the clients have."""
         return "any"
 
+    @property
+    def of_head(self) -> bool:
+        """Whether it learns from a head that is shared."""
+        return False
+
     @abstractmethod
     def bind(self, local: Local) -> Bound: ...
 
@@ -71,3 +76,7 @@ class Around(Objective):
     @property
     def targets(self) -> Targets:
         return self.base.targets
+
+    @property
+    def of_head(self) -> bool:
+        return self.base.of_head

@@ -41,8 +41,12 @@ class Distillation(Around):
     def targets(self) -> Targets:
         return "classes"
 
+    @property
+    def of_head(self) -> bool:
+        return True
+
     def bind(self, local: Local) -> Bound:
-        base, teacher = self.base.bind(local), Teacher(local, "distillation")
+        base, teacher = self.base.bind(local), Teacher(local)
         if not known(local):
             return Bound(base.loss, base.add_gradient)
         heat = temperature(local.broadcast.round, local.broadcast.rounds, self.beta)

@@ -1,15 +1,13 @@
 """The shared head as a teacher: what it says of the embeddings that a client's own body makes (CHFL)."""
 
 import copy
-import math
 from types import TracebackType
 from typing import Any
 
 from torch import Tensor, nn
 
-from steelyard.errors import InputError
 from steelyard.layout import load, tensors_of
-from steelyard.nn.variational import variational_layers
+from steelyard.nn.variational import point_valued
 from steelyard.objectives.base import Local
 
 
@@ -19,18 +17,13 @@ class Teacher:
     Inside of `with teacher:`, what passes the client's own head is seen: its `embedding` and its `logits`.
     """
 
-    def __init__(self, local: Local, needed_by: str) -> None:
+    def __init__(self, local: Local) -> None:
         prefix = local.layout.prefix
-        if not prefix:
-            raise InputError(f"objective {needed_by!r} needs a head that is shared; take the sharing `head`.")
         self.student = local.model.get_submodule(prefix.removesuffix("."))
         self.head = copy.deepcopy(self.student).eval().requires_grad_(False)
         tensors = {prefix + name: value for name, value in tensors_of(self.head).items()}
         load(tensors, local.broadcast.message.mean, local.layout)
-        for layer in variational_layers(self.head).values():
-            for spread in (layer.weight_spread, layer.bias_spread):
-                if spread is not None:
-                    spread.fill_(-math.inf)
+        point_valued(self.head)
 
     def __call__(self, embedding: Tensor) -> Tensor:
         logits: Tensor = self.head(embedding)
