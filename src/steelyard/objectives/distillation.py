@@ -45,8 +45,12 @@ class Distillation(Around):
     def of_head(self) -> bool:
         return True
 
+    def teacher(self, local: Local) -> Teacher:
+        """Who teaches: the head that came down."""
+        return Teacher(local)
+
     def bind(self, local: Local) -> Bound:
-        base, teacher = self.base.bind(local), Teacher(local)
+        base, teacher = self.base.bind(local), self.teacher(local)
         if not known(local):
             return Bound(base.loss, base.add_gradient)
         heat = temperature(local.broadcast.round, local.broadcast.rounds, self.beta)

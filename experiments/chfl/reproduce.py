@@ -1,0 +1,106 @@
+"""`steelyard reproduce chfl`: the paper's table with the controls it needs, and what one poisoned head does.
+
+Runs are recorded under `out`/runs, and what is recorded is not run again.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+from studies import cells
+
+from steelyard.record import Run
+from steelyard.report.charts import markdown_table
+from steelyard.study import Cell, Results, run_cells
+
+WORKERS: int | None = None  # all cores
+SCORES = ("client_accuracy", "client_accuracy_balanced", "client_accuracy_own_mix", "shared_accuracy")
+CLAIMED = {
+    "DIGIT, iid": (85.77, 78.16, 75.45, 86.46), "DIGIT, Dirichlet 0.5": (79.04, 64.48, 63.55, 82.87),
+    "ADULT, iid": (72.83, 68.68, 64.55, 73.69), "ADULT, Dirichlet 0.5": (65.05, 61.54, 56.96, 65.65),
+    "HCC, iid": (66.85, 66.82, 68.79, 73.83), "HCC, Dirichlet 0.5": (59.23, 59.56, 58.30, 61.39),
+    "BCD, iid": (81.85, 82.65, 87.67, 89.88), "BCD, Dirichlet 0.5": (71.40, 78.56, 83.31, 90.66),
+    "ILPD, iid": (61.87, 59.07, 62.99, 63.79), "ILPD, Dirichlet 0.5": (53.32, 54.42, 58.02, 55.18),
+}  # fmt: skip
+"""SOLO, AVG, AVGKD and KD of the paper's Table 1."""
+Say = Callable[[str], Any]
+Runs = Mapping[str, Mapping[str, Any]]
+
+
+def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
+    """Run all, write results.json and the tables into `out`; returns what was written."""
+    out.mkdir(parents=True, exist_ok=True)
+    results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
+    written = out / "results.json"
+    written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
+    return [written, *tables(results, out)]
+
+
+def summary(cell: Cell, run: Run) -> dict[str, Any]:
+    """The scores of the last round, the best mean accuracy of any round, and the shared head's by round."""
+    rows = [row for row in run.rounds if row.get("client_accuracy") is not None]
+    found: dict[str, Any] = {name: rows[-1].get(name) for name in SCORES}
+    found["best"] = max(row["client_accuracy"] for row in rows)
+    found["bytes"] = {name: rows[-1].get(name) for name in ("bytes", "bytes_of_whole_models")}
+    found["shared"] = {row["round"]: row["shared_accuracy"] for row in rows}
+    return found
+
+
+def tables(results: Results, out: Path) -> list[Path]:
+    texts = {"claimed": claimed(results["table"])}
+    for name in ("best", *SCORES):
+        texts[f"table-{name.removeprefix('client_').replace('_', '-')}"] = by_method(results["table"], name)
+    for study in ("alpha", "beta", "clients", "poison"):
+        texts[study] = by_method(results[study], "client_accuracy")
+    texts["poison-shared"] = by_method(results["poison"], "shared_accuracy")
+    for name, text in texts.items():
+        (out / f"{name}.md").write_text(text)
+    return [out / f"{name}.md" for name in texts]
+
+
+def claimed(table: Mapping[str, Runs]) -> str:
+    """The paper's figures beside ours, in its own measure: the best mean accuracy of any round."""
+    names = ("SOLO", "AVG", "AVGKD", "KD")
+    rows = {
+        setting: [
+            f"{paper:.1f} / {100 * statistics.fmean(run['best'] for run in methods[name].values()):.1f}"
+            for name, paper in zip(names, CLAIMED[setting], strict=True)
+        ]
+        for setting, methods in table.items()
+        if setting in CLAIMED
+    }
+    return markdown_table(rows, ("paper / ours", *names))
+
+
+def by_method(study: Mapping[str, Runs], score: str) -> str:
+    """Mean ± sd over the seeds; from the second method on, the difference from the first and its p-value."""
+    methods = list(dict.fromkeys(method for setting in study.values() for method in setting))
+    rows = {
+        setting: [against(found.get(methods[0], {}), found.get(method, {}), score) for method in methods]
+        for setting, found in study.items()
+    }
+    return markdown_table(rows, ("", *methods))
+
+
+def against(base: Runs, runs: Runs, score: str) -> str:
+    """In per cent; the test is paired by seed."""
+    values = [100 * run[score] for run in runs.values()]
+    if not values:
+        return ""
+    text = f"{statistics.fmean(values):.1f}" + (
+        f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    )
+    shared = [seed for seed in runs if seed in base]
+    gaps = [100 * (runs[seed][score] - base[seed][score]) for seed in shared]
+    if not any(gaps) or runs is base:
+        return text
+    return f"{text} ({statistics.fmean(gaps):+.1f}{p_value(gaps)})"
+
+
+def p_value(gaps: Sequence[float]) -> str:
+    if len(gaps) < 3:
+        return ""
+    return f", p {stats.ttest_1samp(gaps, 0.0).pvalue:.2g}"
