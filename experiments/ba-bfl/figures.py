@@ -26,7 +26,6 @@ COLOURS = {
     "RKLB": "#12606c",
     "WB": "#6a5d9b",
     "forward KL": "#9fb3bd",
-    "literal: σ at the full rate": "#e08f80",
 }
 TOY = {"p": (0.0, 1.0), "q": (2.0, 0.25)}
 
@@ -69,10 +68,9 @@ def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
 
 
 def draw_sigmas(results: Results, path: Path) -> None:
-    """The first seed's σ of each Bayesian layer, by rule; and with σ trained at the full rate."""
-    runs = {name: results["table"]["FashionMNIST"][f"3 {name}"] for name in RULES}
-    literal = "literal: σ at the full rate"
-    runs[literal] = results["priors"]["FashionMNIST"][literal]
+    """The first seed's σ of each Bayesian layer, by rule."""
+    table = results["table"]["FashionMNIST"]
+    runs = {name: table[f"3 {name}"] for name in RULES if f"3 {name}" in table}
     first = {name: next(iter(each.values()))["curves"] for name, each in runs.items()}
     layers = [name for name in first["RKLB"] if name.startswith("sigma.")]
     panels = {

@@ -41,6 +41,7 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
     found["seconds"] = statistics.median(row["train"] for row in run.timings)
     sigmas = [name for name in last if name.startswith("sigma.")]
+    found["sigma"] = statistics.fmean(last[name] for name in sigmas) if sigmas else None
     found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
     if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
         found["ood"] = foreign_auroc(run)
@@ -49,7 +50,18 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
 
 def tables(results: Results, out: Path) -> list[Path]:
     """Table 1 for each data set, the priors, and the accuracy under attack."""
-    headings = ("", "accuracy %", "ECE %", "NLL", "Brier", "ECE % at T", "NLL at T", "OOD AUROC", "s/round")
+    headings = (
+        "",
+        "accuracy %",
+        "ECE %",
+        "NLL",
+        "Brier",
+        "ECE % at T",
+        "NLL at T",
+        "OOD AUROC",
+        "σ",
+        "s/round",
+    )
     texts = {
         f"table-{name.split(',')[0].lower()}": markdown_table(
             {method: table_row(list(runs.values())) for method, runs in methods.items()}, headings
@@ -86,12 +98,9 @@ def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
 
     return [
         column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
-        column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("seconds", 1, 1),
+        column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("sigma"),
+        column("seconds", 1, 1),
     ]  # fmt: skip
-
-
-def accuracy(runs: dict[str, Any]) -> str:
-    return spread([run["accuracy"] for run in runs.values()], 100, 1)
 
 
 def spread(values: Sequence[float], factor: float, digits: int) -> str:

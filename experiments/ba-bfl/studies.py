@@ -28,7 +28,7 @@ FASHION: Changes = {
 }
 DATASETS: Mapping[str, Changes] = {
     "FashionMNIST": {},
-    "CIFAR-10": {"data.dataset": "cifar10", "training.epochs": 3},
+    "CIFAR-10": {"data.dataset": "cifar10", "training.epochs": 2},
     "SVHN, 5,000 images": {"data.dataset": "svhn:svhn_subset", "rounds": 15},
 }
 SHORT: Changes = {
@@ -102,11 +102,13 @@ def cells(quick: bool) -> Iterator[Cell]:
             for name, method in DEFENCES.items():
                 if name == "EAA" and attack not in ("none", "variance inflation"):
                     continue  # what is claimed to be certain does not move it more than any other update
+                if name != "robust" and choice and seed != seeds[0]:
+                    continue  # that it fails is seen on one
                 hostile = {"adversaries": {"count": 3, "attack": choice}} if choice else {}
                 yield cell("attacks", attack, name, seed, {**SHORT, **hostile}, method, quick)
     for seed in seeds[:1]:
         for name, method in PRIORS.items():
-            yield cell("priors", "FashionMNIST", name, seed, {}, method, quick)
+            yield cell("priors", "FashionMNIST", name, seed, SHORT, method, quick)
     for seed in seeds:
         yield from _table(seed, "CIFAR-10", quick)
         if svhn.at_hand():

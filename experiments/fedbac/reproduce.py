@@ -108,7 +108,9 @@ def by_setting(study: dict[str, dict[str, Any]], what: Sequence[str] = ("final",
     methods = list(dict.fromkeys(method for setting in study.values() for method in setting))
     rows = {
         method: [
-            " ± ".join(mean([run[name] for run in setting.get(method, {}).values()], 4) for name in what)
+            " ± ".join(mean([run[name] for run in setting[method].values()], 4) for name in what)
+            if method in setting
+            else ""
             for setting in study.values()
         ]
         for method in methods

@@ -206,7 +206,7 @@ def test_a_better_score_renews_the_patience() -> None:
             super().__init__(*args, **settings)
             self.scorer = self  # type: ignore[assignment]
 
-        def score(self, predict: Any) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        def score(self, predict: Any, shared: Any = None) -> tuple[Mapping[str, float], Mapping[str, float]]:
             return {"accuracy": next(scores)}, {}
 
     result = Scripted(CLIENTS, linear(), rounds=50, patience=2).run()
