@@ -1,5 +1,5 @@
-"""Clients that have nothing in common but the question: three hospitals measure different things, each with a
-network of its own. Only the last layer is shared; no patient, no column and no body of a network is ever sent.
+"""Clients that have nothing in common but the question. Three hospitals measure different things, each with a
+network of its own; only the last layer is shared, and no patient, no column and no body is ever sent.
 
 python examples/three_hospitals.py
 """
@@ -18,8 +18,8 @@ x, y = load_breast_cancer(return_X_y=True)
 EMBEDDING, CLASSES, ROUNDS = 16, 2, 20  # all that the hospitals agree on
 
 # Which columns a hospital measures, how many patients it has, and the network that it believes in.
-columns = {"oslo": range(0, 12), "turin": range(8, 30), "ghent": range(3, 30, 3)}
-patients = {"oslo": range(0, 60), "turin": range(60, 400), "ghent": range(400, 569)}
+columns = {"oslo": range(12), "turin": range(8, 30), "ghent": range(3, 30, 3)}
+patients = {"oslo": range(60), "turin": range(60, 400), "ghent": range(400, 569)}
 
 
 def network(name: str, inputs: int) -> nn.Module:

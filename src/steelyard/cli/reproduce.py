@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 @guarded
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(metavar="PAPER", help="A folder of experiments/: ba-bfl, chfl, fedbac, untrusted.")
+        str, typer.Argument(metavar="PAPER", help="One of experiments/: ba-bfl, chfl, fedbac, untrusted.")
     ],
     quick: Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")] = False,
     out: Annotated[
