@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.objectives.base import Around, Bound, Local, Objective, Targets
+from steelyard.objectives.base import Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Teacher, known
+from steelyard.objectives.teacher import Taught, Teacher, known
 
 
 @dataclass(frozen=True)
-class Anchor(Around):
+class Anchor(Taught):
     """Add the shared head's own cross-entropy on a client's embeddings to another objective.
 
     The head stands still and the body learns to be understood by it. Heads that were grown on bodies of their
@@ -29,14 +29,6 @@ class Anchor(Around):
             raise InputError(
                 f"objective 'anchor': strength must be a number of at least 0, not {self.strength}."
             )
-
-    @property
-    def targets(self) -> Targets:
-        return "classes"
-
-    @property
-    def of_head(self) -> bool:
-        return True
 
     def bind(self, local: Local) -> Bound:
         base, teacher = self.base.bind(local), Teacher(local)

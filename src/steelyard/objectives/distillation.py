@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.objectives.base import Around, Bound, Local, Objective, Targets
+from steelyard.objectives.base import Bound, Local, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Teacher, known
+from steelyard.objectives.teacher import Taught, Teacher, known
 
 
 @dataclass(frozen=True)
-class Distillation(Around):
+class Distillation(Taught):
     """Add α · DKD between a client's own head and the shared one, its teacher, to another objective (CHFL).
 
     The teacher is the head that came down, on the client's own embeddings; there is none in the first round.
@@ -36,14 +36,6 @@ class Distillation(Around):
                     f"objective 'distillation': {name} must be a number of at least 0, "
                     f"not {getattr(self, name)}."
                 )
-
-    @property
-    def targets(self) -> Targets:
-        return "classes"
-
-    @property
-    def of_head(self) -> bool:
-        return True
 
     def teacher(self, local: Local) -> Teacher:
         """Who teaches: the head that came down."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from steelyard.layout import load, tensors_of
 from steelyard.nn.variational import point_valued
-from steelyard.objectives.base import Local
+from steelyard.objectives.base import Around, Local, Targets
 
 
 class Teacher:
@@ -40,6 +40,18 @@ class Teacher:
     def _see(self, head: nn.Module, inputs: tuple[Any, ...], logits: Tensor) -> None:
         self.embedding: Tensor = inputs[0]
         self.logits = logits
+
+
+class Taught(Around):
+    """An objective that adds what the shared head says of a client's classes."""
+
+    @property
+    def targets(self) -> Targets:
+        return "classes"
+
+    @property
+    def of_head(self) -> bool:
+        return True
 
 
 def known(local: Local) -> bool:
