@@ -8,11 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steelyard.algorithm import Algorithm
 from steelyard.data.examples import examples
+from steelyard.engines import Auto, Pool, Serial
+from steelyard.errors import InputError
+from steelyard.federation import Federation
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.learner import Learner
 from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
 from steelyard.objectives.base import Bound, Local
+from steelyard.objectives.cross_entropy import log_excess
 from steelyard.optimizers import Training
 from steelyard.scratch import scratch_in
 from steelyard.sharing import WholeModel
@@ -86,6 +91,73 @@ def test_proximal_adds_the_gradient_of_half_mu_times_the_squared_distance(
     for found, wanted, plain in both:
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
         assert not torch.allclose(found, plain, rtol=1e-3), "the test has wandered far enough to tell"
+
+
+@pytest.mark.parametrize("balance", [0.3, 1.0])
+def test_balance_puts_the_mix_of_all_in_the_place_of_the_clients_own(balance: float) -> None:
+    """Ten of the first class, two of the second, none of the third; half an example more for each class."""
+    model = network()
+    labels = torch.tensor([0] * 10 + [1] * 2)
+    broadcast = Broadcast(1, Message(torch.zeros(0)), {"classes": torch.tensor([49.5, 29.5, 19.5])})
+    local = Local(model, trained(model), broadcast, 12, layout_of(model), lambda: labels)
+    bound = CrossEntropy(balance=balance).bind(local)
+    own = torch.tensor([10.75, 2.45, 0.3], dtype=torch.float64) / 13.5
+    excess = own / torch.tensor([0.5, 0.3, 0.2])
+    powers = model(INPUTS).exp() * excess**balance
+    wanted = -(powers[torch.arange(12), TARGETS] / powers.sum(1)).log().mean()
+    torch.testing.assert_close(bound.loss(INPUTS, TARGETS), wanted, rtol=1e-6, atol=1e-6)
+    assert bound.losses is None, "clients have different mixes: one binding cannot serve them all"
+
+
+def test_balance_changes_nothing_for_a_client_with_the_mix_of_all() -> None:
+    counts = torch.tensor([6, 3, 1])
+    torch.testing.assert_close(log_excess(counts, 1e6 * counts.float(), 3), torch.zeros(3), atol=1e-4, rtol=0)
+    assert bool(log_excess(torch.zeros(0), torch.zeros(0), 3).isfinite().all())
+
+
+def test_a_run_tells_its_clients_what_they_have_together_and_only_if_it_is_needed() -> None:
+    torch.manual_seed(0)
+    clients = {
+        "a": (torch.randn(5, 4), torch.tensor([0, 0, 1, 1, 1])),
+        "b": (torch.randn(2, 4), torch.tensor([1, 1])),
+    }
+    for balance, wanted in ((0.0, None), (1.0, [2, 5, 0])):
+        algorithm = Algorithm(objective=CrossEntropy(balance=balance))
+        federation = Federation(clients, network(torch.float32), algorithm, rounds=1)
+        found = federation.announced.get("classes")
+        assert (None if found is None else found.tolist()) == wanted
+    engines = (Serial(), Pool(workers=2), Auto())
+    runs = [
+        Federation(clients, network(torch.float32), algorithm, rounds=2, engine=engine)
+        .run()
+        .model.state_dict()
+        for engine in engines
+    ]
+    assert all(torch.equal(runs[0][name], other[name]) for other in runs[1:] for name in other)
+
+
+def test_balance_asks_for_the_labels_of_the_client_that_trains() -> None:
+    model = network(torch.float32)
+    skewed = examples(INPUTS, torch.tensor([0] * 10 + [1, 2]))
+    layout = layout_of(model)
+    offers = {"classes": torch.full((3,), 1000.0)}
+    broadcast = Broadcast(1, Message(flatten(tensors_of(model), layout)), offers)
+
+    def lead(balance: float) -> float:
+        """Of the frequent class before the others, on average."""
+        objective = CrossEntropy(balance=balance)
+        learner = Learner(objective, WholeModel(), layout, Training(lr=0.1, batch_size=12, epochs=100), 0)
+        learner.train(worker := scratch_in(model), "a", skewed, broadcast, {})
+        logits = worker.model(INPUTS.float()).detach().mean(0)
+        return float(logits[0] - logits[1:].mean())
+
+    assert lead(1.0) < lead(0.5) < lead(0.0) - 0.3
+
+
+@pytest.mark.parametrize("balance", [-0.1, 1.1, float("nan")])
+def test_balance_is_a_share(balance: float) -> None:
+    with pytest.raises(InputError, match="balance must be from 0 to 1"):
+        CrossEntropy(balance=balance)
 
 
 def test_proximal_adds_nothing_where_the_round_began() -> None:

@@ -47,7 +47,7 @@ def test_a_preset_runs(name: str) -> None:
         assert result.history[0]["fell_back"] == 1, "there is nothing to go along with yet"
 
 
-OTHERS = ("ba-bfl", "robust-barycenter", "solo", "chfl-avg", "chfl-kd", "chfl-avgkd")
+OTHERS = ("ba-bfl", "robust-barycenter", "solo", "chfl-avg", "chfl-kd", "chfl-avgkd", "chfl")
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -28,7 +28,7 @@ FASHION: Changes = {
 }
 DATASETS: Mapping[str, Changes] = {
     "FashionMNIST": {},
-    "CIFAR-10": {"data.dataset": "cifar10", "training.epochs": 2},
+    "CIFAR-10": {"data.dataset": "cifar10"},
     "SVHN, 5,000 images": {"data.dataset": "svhn:svhn_subset", "rounds": 15},
 }
 SHORT: Changes = {

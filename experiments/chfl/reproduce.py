@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 from scipy import stats
 from studies import cells
 
@@ -31,21 +32,24 @@ Runs = Mapping[str, Mapping[str, Any]]
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
-    """Run all, write results.json and the tables into `out`; returns what was written."""
+    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
     out.mkdir(parents=True, exist_ok=True)
     results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
     written = out / "results.json"
     written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
-    return [written, *tables(results, out)]
+    return [written, *tables(results, out), *figures.draw(results["table"], out)]
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, the best mean accuracy of any round, and the shared head's by round."""
+    """The scores of the last round, the best mean accuracy of any round, and both heads by round."""
     rows = [row for row in run.rounds if row.get("client_accuracy") is not None]
     found: dict[str, Any] = {name: rows[-1].get(name) for name in SCORES}
     found["best"] = max(row["client_accuracy"] for row in rows)
     found["bytes"] = {name: rows[-1].get(name) for name in ("bytes", "bytes_of_whole_models")}
-    found["shared"] = {row["round"]: row["shared_accuracy"] for row in rows}
+    found["curves"] = {
+        name: {row["round"]: round(row[name], 4) for row in rows}
+        for name in ("client_accuracy", "shared_accuracy")
+    }
     return found
 
 
@@ -53,12 +57,24 @@ def tables(results: Results, out: Path) -> list[Path]:
     texts = {"claimed": claimed(results["table"])}
     for name in ("best", *SCORES):
         texts[f"table-{name.removeprefix('client_').replace('_', '-')}"] = by_method(results["table"], name)
-    for study in ("alpha", "beta", "clients", "poison"):
+    for study in ("small", "teaching", "clients", "poison"):
         texts[study] = by_method(results[study], "client_accuracy")
-    texts["poison-shared"] = by_method(results["poison"], "shared_accuracy")
+    texts["bytes"] = traffic(results["table"])
     for name, text in texts.items():
         (out / f"{name}.md").write_text(text)
     return [out / f"{name}.md" for name in texts]
+
+
+def traffic(table: Mapping[str, Runs]) -> str:
+    """What a round moves, up and down, in thousands of bytes: heads alone, and what whole models would."""
+    rows = {}
+    for setting, methods in table.items():
+        spent = [run["bytes"] for run in methods["SOLO"].values()]
+        rows[setting] = [
+            f"{statistics.fmean(run[name] for run in spent) / 1000:.1f}"
+            for name in ("bytes", "bytes_of_whole_models")
+        ]
+    return markdown_table(rows, ("kB a round", "heads", "whole models"))
 
 
 def claimed(table: Mapping[str, Runs]) -> str:

@@ -21,15 +21,16 @@ TABULAR: Changes = {
     "rounds": 40,
     "model": "random-mlp",
     "data.clients": 5,
-    "training": {"lr": 0.05, "momentum": 0.9, "batch_size": 32},
+    "training": {"lr": 0.05, "momentum": 0.9, "batch_size": 32, "steps": 20},
+    "evaluate_every": 4,
 }
 DIGIT: Changes = {
     "rounds": 20,
     "model": "assorted",
     "data.clients": 6,
     "data.dataset": {"name": "digit-domains", "size": 1000, "test": 500},
-    "training": {"lr": 0.05, "momentum": 0.9, "batch_size": 32},
-    "evaluate_every": 2,
+    "training": {"lr": 0.03, "momentum": 0.9, "batch_size": 16},
+    "evaluate_every": 4,
 }
 SMALL: Changes = {  # to see that it works
     "rounds": 3,
@@ -61,52 +62,91 @@ METHODS: Mapping[str, Changes] = {
     "AVGKD": head(True, name="distillation"),
     "KD": taught(),
 }
+BALANCED: Changes = {"name": "cross-entropy", "balance": 0.5}
+CHFL: Changes = head(True, **BALANCED)
 CONTROLS: Mapping[str, Changes] = {
     "SOLO, common head": head(False),
+    "SOLO, balanced": head(False, common=False, **BALANCED),
     "KD, scrambled teacher": taught(name="controls:Scrambled"),
     "KD, self-taught": taught(name="controls:SelfTaught"),
-    "anchored": head(False, name="anchor"),
-    "anchored, adopted": head(True, name="anchor"),
 }
 POISON: Changes = {"adversaries": {"count": 1, "attack": {"name": "gaussian", "scale": 10.0}}}
-RULES = ("uniform", "ivar-vb", "geometric-median", "majority")
+RULES = ("samples", "ivar-vb", "geometric-median", "majority")
 
 
 def cells(quick: bool) -> Iterator[Cell]:
     """Everything, the most important first; quick: one seed, small data, few rounds."""
     for table in TABLES[2:3] if quick else TABLES:
         for seed in TABULAR_SEEDS[:1] if quick else TABULAR_SEEDS:
-            yield from _row(table.upper(), {**TABULAR, "data.dataset": table}, seed, quick)
+            yield from _rows(table.upper(), {**TABULAR, "data.dataset": table}, seed, quick)
     for seed in DIGIT_SEEDS[:1] if quick else DIGIT_SEEDS:
-        yield from _row("DIGIT", DIGIT, seed, quick)
+        yield from _rows("DIGIT", DIGIT, seed, quick)
+        yield from _small(seed, quick)
+        yield from _teaching(seed, quick)
     base = {**TABULAR, "data.dataset": "bcd", "data.partition": PARTITIONS["iid"]}
-    for seed in TABULAR_SEEDS[: 1 if quick else 5]:
-        for alpha in (0.1, 0.5, 2.0):
-            yield cell("alpha", "BCD", f"{alpha}", seed, base, taught(alpha=alpha), quick)
-        for beta in (0.0, 5.0, 20.0):
-            yield cell("beta", "BCD", f"{beta}", seed, base, taught(beta=beta), quick)
+    for seed in TABULAR_SEEDS[:1] if quick else TABULAR_SEEDS:
         for clients in (3, 5, 10):
-            for name in ("SOLO", "KD", "anchored"):
-                method = {**METHODS, **CONTROLS}[name] | {"data.clients": clients}
-                yield cell("clients", f"{clients} clients", name, seed, base, method, quick)
-        for attack, hostile in {"clean": {}, "one poisoned head": POISON}.items():
-            for rule in RULES:
-                method = {**CONTROLS["anchored"], "weighing": rule, "data.clients": 10, **hostile}
-                yield cell("poison", attack, rule, seed, base, method, quick)
+            for name, method in {"SOLO": METHODS["SOLO"], "KD": METHODS["KD"], "chfl": CHFL}.items():
+                changes = {**method, "data.clients": clients}
+                yield cell("clients", f"{clients} clients", name, seed, base, changes, quick)
+        for rule in RULES:
+            for attack, hostile in {"clean": {}, "one poisoned head": POISON}.items():
+                changes = {**CHFL, "weighing": rule, "data.clients": 10, **hostile}
+                yield cell("poison", rule, attack, seed, base, changes, quick)
 
 
-def _row(name: str, base: Changes, seed: int, quick: bool) -> Iterator[Cell]:
-    """Both lines of Table 1 for one data set, with the controls."""
+def _rows(name: str, base: Changes, seed: int, quick: bool) -> Iterator[Cell]:
+    """Both rows of Table 1 for one data set, with the controls."""
     for partition, choice in PARTITIONS.items():
         setting = {**base, "data.partition": choice}
-        methods = {**METHODS, "KD, literal": literal(int(base["data.clients"])), **CONTROLS}
+        clients = int(base["data.clients"])
+        methods = {**METHODS, "KD, literal": literal(clients), **CONTROLS, "chfl": CHFL}
         for method, changes in methods.items():
             yield cell("table", f"{name}, {partition}", method, seed, setting, changes, quick)
+
+
+def _small(seed: int, quick: bool) -> Iterator[Cell]:
+    """Clients with fewer images, and clients that have never seen half of the classes."""
+    for setting, changes in {
+        "50 images each": {"data.dataset.size": 100, "data.partition": PARTITIONS["iid"]},
+        "150 images each": {"data.dataset.size": 300, "data.partition": PARTITIONS["iid"]},
+        "150 images, Dirichlet 0.5": {
+            "data.dataset.size": 300,
+            "data.partition": PARTITIONS["Dirichlet 0.5"],
+        },
+        "150 images, 5 classes each": {
+            "data.dataset.size": 300,
+            "data.partition": {"name": "classes", "per_client": 5},
+        },
+    }.items():
+        names = {"SOLO": METHODS["SOLO"], "SOLO, balanced": CONTROLS["SOLO, balanced"], "AVG": METHODS["AVG"]}
+        for name, method in {**names, "KD": METHODS["KD"], "chfl": CHFL}.items():
+            yield cell("small", setting, name, seed, {**DIGIT, **changes}, method, quick)
+
+
+def _teaching(seed: int, quick: bool) -> Iterator[Cell]:
+    """How strongly the shared head teaches, how softly, and as a sum or a mean of the heads."""
+    base = {**DIGIT, "data.dataset.size": 300, "data.partition": PARTITIONS["iid"]}
+    clients = int(DIGIT["data.clients"])
+    for name, method in {
+        "SOLO": METHODS["SOLO"],
+        "α 0.1": taught(alpha=0.1),
+        "α 0.5, β 5, mean": taught(),
+        "α 2": taught(alpha=2.0),
+        "β 0": taught(beta=0.0),
+        "β 20": taught(beta=20.0),
+        "sum": taught(scale=float(clients)),
+        "sum, literal": literal(clients),
+    }.items():
+        yield cell("teaching", "150 images each", name, seed, base, method, quick)
 
 
 def cell(
     study: str, setting: str, method: str, seed: int, base: Changes, changes: Changes, quick: bool
 ) -> Cell:
     small = {key: value for key, value in SMALL.items() if key != "data.clients" or "poison" not in study}
-    merged = {**base, **changes, **(small if quick else {}), "seed": seed}
-    return Cell(study, setting, method, seed, load_spec("solo", merged))
+    dropped = {"data.dataset.size"} if quick else set()
+    merged = {key: value for key, value in {**base, **changes}.items() if key not in dropped}
+    return Cell(
+        study, setting, method, seed, load_spec("solo", {**merged, **(small if quick else {}), "seed": seed})
+    )

@@ -6,6 +6,7 @@ from steelyard.aggregation import Server
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective
+from steelyard.objectives.base import ANNOUNCED
 from steelyard.optimizers import Training
 from steelyard.sharing import Sharing, WholeModel
 from steelyard.weighing import Samples, Weigher
@@ -23,7 +24,7 @@ class Algorithm:
     server: Server = Server()  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if missing := self.objective.needs - self.weighing.offers:
+        if missing := self.objective.needs - self.weighing.offers - ANNOUNCED:
             raise InputError(
                 f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
                 f"rule {_name(self.weighing)} does not offer it; choose another of the two."

@@ -124,6 +124,7 @@ class Federation:
             self.layout.num_parameters,
         )
         self.workload = Workload(self.model, self.learner, self.clients, self.test)
+        self.announced = self._announce(outputs)
         self.tested = self._draw(MOST_TESTED, "tested")
         self.scorer = Scorer(list(self._made(self.tested)), self.test, sharing.personal)
 
@@ -182,7 +183,7 @@ class Federation:
         clock = Clock()
         number = state.round + 1
         invited = self.sample(number)
-        offers = self.aggregator.weigher.offer(state.server.weighing)
+        offers = {**self.aggregator.weigher.offer(state.server.weighing), **self.announced}
         broadcast = Broadcast(number, state.server.message, offers, self.rounds)
         with clock("train"):
             outcomes = list(session.train(broadcast, invited, state.clients))
@@ -223,6 +224,13 @@ class Federation:
     def sample(self, number: int) -> tuple[ClientId, ...]:
         """The clients invited to a round, in the order of their ids."""
         return self._draw(self.clients_per_round, number, "sample")
+
+    def _announce(self, classes: int) -> Mapping[str, Tensor]:
+        """What clients tell of themselves before the first round, added up: nothing, unless it is needed."""
+        if "classes" not in self.algorithm.objective.needs:
+            return EMPTY
+        counts = [torch.bincount(each.train.labels, minlength=classes) for each in self._made(self.ids)]
+        return {"classes": torch.stack(counts).sum(dim=0).float()}
 
     def _made(self, ids: Sequence[ClientId]) -> Iterator[Client]:
         """Those of some clients that can be made; the others will fail, by name, when they are to train."""

@@ -50,7 +50,9 @@ class Learner:
         if not scratch.model.training:
             scratch.model.train()
         with seeded(self.seed, broadcast.round, client, "train"):
-            local = Local(scratch.model, scratch.parameters, broadcast, len(data), layout)
+            local = Local(
+                scratch.model, scratch.parameters, broadcast, len(data), layout, lambda: data.labels
+            )
             bound = self.objective.bind(local)
             picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
             losses = [

@@ -16,6 +16,7 @@ from steelyard.data.tables import Column, Table
 from steelyard.data.tabular import Sliced
 from steelyard.errors import InputError
 from steelyard.experiment import build
+from steelyard.nn.zoo import assorted
 from steelyard.spec import load_spec
 
 
@@ -111,8 +112,9 @@ def test_what_makes_no_sense_for_them_is_refused(changes: dict[str, Any], words:
         build(spec(**{"data.dataset": "parties:table", **changes}))
 
 
-def test_assorted_models_go_round() -> None:
-    model = {"name": "assorted", "of": ["mlp", "random-mlp"]}
-    clients = build(spec(**{"data.dataset": "parties:table", "model": model})).clients
-    kinds = [len(list(client.model.children())) for client in clients.values() if client.model]
-    assert kinds[0] == kinds[2] == 4
+def test_assorted_models_go_round_and_begin_each_turn_with_the_next() -> None:
+    models = [assorted((3, 32, 32), 10, client, of=("vgg", "mlp", "linear")) for client in range(9)]
+    sizes = [len(list(model.modules())) for model in models]
+    vgg, mlp, linear = sizes[:3]
+    assert len({vgg, mlp, linear}) == 3
+    assert sizes[3:] == [mlp, linear, vgg, linear, vgg, mlp], "each domain of three meets each model once"

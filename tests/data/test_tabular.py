@@ -10,7 +10,7 @@ from torch import Tensor
 from steelyard.data.clients import Client
 from steelyard.data.partitions import dirichlet, iid
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Preparation, deal_table, feature_slices, stratified_split
+from steelyard.data.tabular import Preparation, Sliced, deal_table, feature_slices, stratified_split
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 
@@ -112,8 +112,8 @@ CHANGES: dict[str, tuple[int, float]] = {"outlier": (0, 1e6), "gap": (0, NAN), "
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_only_training_rows_have_a_say_in_what_is_trained_on(change: str) -> None:
-    """A row is changed in every way that a preparation could learn from; as many rows as are tested on
-    leave the training inputs as they were, and no test row but the changed one notices."""
+    """A row is changed in every way that a preparation could learn from; those that are tested on leave the
+    training inputs as they were, and no test row but the changed one notices."""
     draw = generator(0, "values")
     size = torch.randn(12, dtype=torch.float64, generator=draw)
     hue = torch.arange(12) % 3
@@ -121,26 +121,28 @@ def test_only_training_rows_have_a_say_in_what_is_trained_on(change: str) -> Non
 
     def dealt(size: Tensor, hue: Tensor) -> list[Tensor]:
         columns = (Column("size", size), Column("hue", hue, tuple("rgbx")))
-        (client,) = deal_table(Table("toy", columns, labels, ("a", "b")), [torch.arange(12)], 0, share=1.0)
+        table = Table("toy", columns, labels, ("a", "b"))
+        (client,) = deal_table(table, [torch.arange(9)], torch.arange(9, 12), 0, share=1.0)
         return data(client)
 
     before = dealt(size, hue)
     place, value = CHANGES[change]
-    silent = 0
+    silent = []
     for row in range(12):
         values = [size.clone(), hue.clone()]
         values[place][row] = value
         train, _, test, _ = dealt(values[0], values[1])
         if torch.equal(train, before[0]):
-            silent += 1
+            silent.append(row)
             assert test.shape == before[2].shape
             assert int((test != before[2]).any(dim=1).sum()) == 1
-    assert silent == len(before[3]) == 3
+    assert silent == [9, 10, 11]
 
 
 def test_scales_are_those_of_the_training_rows() -> None:
     table = toy()
-    for client in deal_table(table, [torch.arange(0, 60, 2), torch.arange(1, 60, 2)], 1, share=1.0):
+    rows = [torch.arange(0, 50, 2), torch.arange(1, 50, 2)]
+    for client in deal_table(table, rows, torch.arange(50, 60), 1, share=1.0):
         train, _, test, _ = data(client)
         sizes = [0, 2, 3, 4]  # the second feature tells the gaps of the first column
         torch.testing.assert_close(train[:, sizes].mean(0), torch.zeros(4), atol=1e-6, rtol=0)
@@ -244,99 +246,105 @@ def test_different_seeds_test_different_rows() -> None:
 # Clients
 
 
-@pytest.mark.parametrize("partition", [iid, dirichlet])
-def test_clients_of_a_partition(partition: Any) -> None:
+def split_by(partition: Any, **options: Any) -> Any:
+    return lambda labels, clients, part: partition(labels, clients, generator(0, part), **options)
+
+
+@pytest.mark.parametrize(("partition", "options"), [(iid, {}), (dirichlet, {"min_size": 4})])
+def test_clients_of_a_table_share_a_test_and_nothing_else(partition: Any, options: dict[str, int]) -> None:
     table = toy(200)
-    options = {"min_size": 4} if partition is dirichlet else {}
-    rows = partition(table.labels, 12, generator(0, "rows"), **options)
-    clients = deal_table(table, rows, seed=5)
-    assert [client.id for client in clients] == [f"client-{number:02d}" for number in range(12)]
-    for client, mine in zip(clients, rows, strict=True):
+    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(partition, **options), 12, 5)
+    assert [client.id for client in dealt] == [f"client-{number:02d}" for number in range(12)]
+    assert sum(len(client.train) for client in dealt) == 150
+    mixes = []
+    for client in dealt:
         train, train_labels, test, test_labels = data(client)
-        assert len(train) + len(test) == len(mine)
-        assert len(test) == max(round(0.25 * len(mine)), 1)
         assert train.shape[1] == test.shape[1] >= 3
         assert train.dtype == test.dtype == torch.float32
         assert bool(train.isfinite().all())
         assert bool(test.isfinite().all())
-        found = torch.cat([train_labels, test_labels]).bincount(minlength=2)
-        assert torch.equal(found, table.labels[mine].bincount(minlength=2))
-        assert set(train_labels.tolist()) == set(table.labels[mine].tolist())
+        mixes.append(train_labels.bincount(minlength=2))
+        assert torch.equal(test_labels, data(dealt[0])[3])
+    everyone = torch.stack(mixes).sum(0) + data(dealt[0])[3].bincount(minlength=2)
+    assert torch.equal(everyone, table.labels.bincount(minlength=2))
+
+
+def test_the_test_has_the_mix_of_the_whole_table_whatever_clients_hold() -> None:
+    table = toy(200)
+    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(dirichlet, alpha=0.1), 4, 0)
+    wanted = table.labels.bincount(minlength=2) / 4
+    for client in dealt:
+        found = data(client)[3].bincount(minlength=2)
+        assert (found - wanted).abs().max() <= 1, "also of classes that the client does not hold"
+    held = torch.stack([data(client)[1].bincount(minlength=2) for client in dealt])
+    assert (held / held.sum(dim=1, keepdim=True))[:, 0].std() > 0.2
 
 
 def test_the_inputs_are_those_of_the_clients_rows_and_columns() -> None:
     table = toy(40)
-    rows = [torch.arange(20), torch.arange(20, 40)]
-    clients = deal_table(table, rows, seed=2)
+    rows, test = [torch.arange(16), torch.arange(16, 32)], torch.arange(32, 40)
+    clients = deal_table(table, rows, test, seed=2)
     slices = feature_slices(6, 2, 0.5, generator(2, "feature-slices"))
     for number, client in enumerate(clients):
-        parts = stratified_split(table.labels[rows[number]], 0.25, generator(2, number, "table-test"))
-        train, test = (rows[number][part] for part in parts)
         columns = [table.columns[place] for place in slices[number].tolist()]
-        ready = Preparation.fit(columns, train)
-        wanted = [ready.apply(train), table.labels[train], ready.apply(test), table.labels[test]]
-        for one, other in zip(data(client), wanted, strict=True):
+        ready = Preparation.fit(columns, rows[number])
+        wanted = [ready.apply(rows[number]), table.labels[rows[number]], ready.apply(test)]
+        for one, other in zip(data(client), [*wanted, table.labels[test]], strict=True):
             assert torch.equal(one, other)
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
     table = toy()
-    rows = iid(table.labels, 3, generator(0))
+    sliced = Sliced("toy", table.class_names, table, 1.0, 0.25)
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    first = deal_table(table, rows, seed=7)
+    first = sliced.deal(split_by(iid), 3, 7)
     assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
     torch.manual_seed(2)
-    assert same(first, deal_table(table, rows, seed=7))
-    other = deal_table(table, rows, seed=8, share=1.0)
-    assert not same(deal_table(table, rows, seed=7, share=1.0), other), "other rows are tested on"
+    assert same(first, sliced.deal(split_by(iid), 3, 7))
+    assert not same(first, sliced.deal(split_by(iid), 3, 8)), "other rows are tested on"
 
 
 def test_other_clients_rows_have_no_say() -> None:
     table = toy()
-    rows = [torch.arange(30), torch.arange(30, 60)]
+    rows, test = [torch.arange(25), torch.arange(25, 50)], torch.arange(50, 60)
     changed = [replace(column, values=column.values.clone()) for column in table.columns]
     for column in changed:
-        column.values[30:] = 0
-    first, _ = deal_table(table, rows, seed=0)
-    again, _ = deal_table(replace(table, columns=tuple(changed)), rows, seed=0)
+        column.values[25:50] = 0
+    first, _ = deal_table(table, rows, test, seed=0)
+    again, _ = deal_table(replace(table, columns=tuple(changed)), rows, test, seed=0)
     assert same([first], [again])
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "message"),
+    ("rows", "share", "message"),
     [
-        ([range(4), range(4, 7)], {}, "client-1 has 3 rows, but needs 4"),
-        ([range(4), range(0)], {}, "client-1 has 0 rows"),
-        ([range(4), range(3, 8)], {}, "client-1 has row 3, which is held already"),
-        ([[1, 2, 3, 3]], {}, "client-0 has row 3, which is held already"),
-        ([range(57, 61)], {}, "client-0 has rows that are not in the table: they should be from 0 to 59"),
-        ([range(-1, 4)], {}, "client-0 has rows that are not in the table"),
-        ([[0.0, 1.0, 2.0, 3.0]], {}, "client-0: its rows should be a vector of row positions"),
-        ([], {}, "at least one client"),
-        ([range(4)], {"share": 0.0}, "share must be above 0 and at most 1, not 0.0"),
-        ([range(4)], {"share": 1.5}, "share must be above 0 and at most 1, not 1.5"),
-        ([range(4)], {"test": 0.0}, "test must be between 0 and 1, and neither of them, not 0.0"),
-        ([range(4)], {"test": 1.0}, "test must be between 0 and 1, and neither of them, not 1.0"),
+        ([range(4), range(0)], 0.5, "client-1 has no rows"),
+        ([range(4), range(3, 8)], 0.5, "client-1 has row 3, which is held already"),
+        ([[1, 2, 3, 3]], 0.5, "client-0 has row 3, which is held already"),
+        ([range(48, 52)], 0.5, "the test has row 50, which is held already"),
+        ([range(57, 61)], 0.5, "client-0 has rows that are not in the table: they should be from 0 to 59"),
+        ([range(-1, 4)], 0.5, "client-0 has rows that are not in the table"),
+        ([[0.0, 1.0, 2.0, 3.0]], 0.5, "client-0: its rows should be a vector of row positions"),
+        ([], 0.5, "at least one client"),
+        ([range(4)], 0.0, "share must be above 0 and at most 1, not 0.0"),
+        ([range(4)], 1.5, "share must be above 0 and at most 1, not 1.5"),
     ],
 )
-def test_input_that_cannot_be_dealt(rows: list[Any], options: dict[str, float], message: str) -> None:
+def test_input_that_cannot_be_dealt(rows: list[Any], share: float, message: str) -> None:
     given = [torch.tensor(list(mine), dtype=torch.int64 if len(mine) == 0 else None) for mine in rows]
     with pytest.raises(InputError, match=message):
-        deal_table(toy(), given, 0, **options)
+        deal_table(toy(), given, torch.arange(50, 55), 0, share)
 
 
-def test_a_client_with_one_row_of_each_class_is_named() -> None:
-    columns = (numbers(1, 2, 3, 4), numbers(4, 3, 2, 1, name="age"))
-    table = Table("toy", columns, torch.arange(4), tuple("abcd"))
-    with pytest.raises(
-        InputError, match=r"^client-0: 4 rows of 4 classes leave none to test on\. Give it more"
-    ):
-        deal_table(table, [torch.arange(4)], 0)
+@pytest.mark.parametrize("test", [0.0, 1.0, NAN])
+def test_a_test_that_cannot_be_held_out(test: float) -> None:
+    with pytest.raises(InputError, match="test must be between 0 and 1, and neither of them"):
+        Sliced("toy", ("a", "b"), toy(), 0.5, test).deal(split_by(iid), 3, 0)
 
 
 def test_a_client_whose_columns_are_all_gaps_is_named() -> None:
-    columns = (codes(-1, -1, -1, -1), codes(-1, -1, -1, -1, name="tint"))
-    table = Table("toy", columns, torch.tensor([0, 0, 1, 1]), ("a", "b"))
+    columns = (codes(-1, -1, -1, -1, 0, 0), codes(-1, -1, -1, -1, 0, 0, name="tint"))
+    table = Table("toy", columns, torch.tensor([0, 0, 1, 1, 0, 1]), ("a", "b"))
     with pytest.raises(InputError, match=r"^client-0: all values of hue, tint are missing in training"):
-        deal_table(table, [torch.arange(4)], 0)
+        deal_table(table, [torch.arange(4)], torch.arange(4, 6), 0)

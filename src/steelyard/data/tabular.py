@@ -1,5 +1,8 @@
 """Clients that hold rows of a table, each with columns of its own (Fig. 3 of completely heterogeneous FL).
 
+They are tested on the same rows, which nobody trains on, each by its own columns: so a client with few rows,
+or with one class alone, is still tested on many, and on all classes.
+
 Whatever is learned about the data (medians, scales, categories) is learned by a client from its own training
 rows: neither its test rows nor the rows of others have a say.
 """
@@ -19,7 +22,6 @@ from steelyard.data.tables import Column, Table
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 
-FEWEST_ROWS = 4
 FEWEST_COLUMNS = 2
 
 
@@ -31,11 +33,13 @@ class Sliced(Mixed):
     share: float
     """Of the columns that a client has."""
     test: float
-    """Of its rows that a client is tested on."""
+    """Of the rows that nobody trains on: every client is tested on all of them, as its columns show them."""
 
     def deal(self, split: Split, clients: int, seed: int) -> list[Client]:
-        rows = split(self.table.labels, clients, self.name)
-        return deal_table(self.table, rows, seed, self.share, self.test)
+        labels = self.table.labels
+        train, test = stratified_split(labels, self.test, generator(seed, "table-test"))
+        rows = [train[mine] for mine in split(labels[train], clients, self.name)]
+        return deal_table(self.table, rows, test, seed, self.share)
 
 
 def _sliced(table: Table, share: float, test: float) -> Sliced:
@@ -153,6 +157,8 @@ def stratified_split(labels: Tensor, share: float, generator: torch.Generator) -
 
     Every class has a row to train on, and there is at least one row to test on.
     """
+    if not 0 < share < 1:
+        raise InputError(f"test must be between 0 and 1, and neither of them, not {share}.")
     present = torch.unique(labels)
     if len(labels) <= len(present):
         raise InputError(f"{len(labels)} rows of {len(present)} classes leave none to test on.")
@@ -169,43 +175,31 @@ def stratified_split(labels: Tensor, share: float, generator: torch.Generator) -
 
 
 def deal_table(
-    table: Table, rows: Sequence[Tensor], seed: int, share: float = 0.5, test: float = 0.25
+    table: Table, rows: Sequence[Tensor], test: Tensor, seed: int, share: float = 0.5
 ) -> list[Client]:
-    """Clients that hold the given rows and, each, a random `share` of the columns; `test` of the rows are
-    not trained on.
+    """Clients that hold the given rows to train on and, each, a random `share` of the columns; all are tested
+    on the rows `test`.
 
     Targets are numbers of the table's classes, whether or not a client has rows of all.
     """
     _check_share(share)
-    if not 0 < test < 1:
-        raise InputError(f"test must be between 0 and 1, and neither of them, not {test}.")
     width = len(str(len(rows) - 1))
     ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
-    _check_rows(len(table), ids, rows)
+    _check_rows(len(table), [*ids, "the test"], [*rows, test])
     slices = feature_slices(len(table.columns), len(rows), share, generator(seed, "feature-slices"))
     clients = []
-    for number, (id, mine, chosen) in enumerate(zip(ids, rows, slices, strict=True)):
+    for id, mine, chosen in zip(ids, rows, slices, strict=True):
         columns = [table.columns[place] for place in chosen.tolist()]
-        draw = generator(seed, number, "table-test")
-        clients.append(_client(id, columns, table.labels, mine, test, draw))
+        preparation = Preparation.fit(columns, mine)
+        inputs = preparation.apply(mine)
+        if inputs.shape[1] == 0:
+            names = ", ".join(column.name for column in columns)
+            raise InputError(
+                f"{id}: all values of {names} are missing in training: raise share, or give it more rows."
+            )
+        tested = (preparation.apply(test), table.labels[test])
+        clients.append(Client(id, (inputs, table.labels[mine]), tested))
     return clients
-
-
-def _client(
-    id: str, columns: Sequence[Column], labels: Tensor, rows: Tensor, share: float, draw: torch.Generator
-) -> Client:
-    try:
-        train, test = (rows[part] for part in stratified_split(labels[rows], share, draw))
-    except InputError as error:
-        raise InputError(f"{id}: {error} Give it more rows or take fewer clients.") from None
-    preparation = Preparation.fit(columns, train)
-    inputs = preparation.apply(train)
-    if inputs.shape[1] == 0:
-        names = ", ".join(column.name for column in columns)
-        raise InputError(
-            f"{id}: all values of {names} are missing in training: raise share, or give it more rows."
-        )
-    return Client(id, (inputs, labels[train]), (preparation.apply(test), labels[test]))
 
 
 def _check_share(share: float) -> None:
@@ -214,17 +208,15 @@ def _check_share(share: float) -> None:
 
 
 def _check_rows(count: int, ids: Sequence[str], rows: Sequence[Tensor]) -> None:
-    """Refuse rows that are too few, not in the table, or held twice."""
-    if not ids:
+    """Refuse rows that are none, not in the table, or held twice."""
+    if len(ids) < 2:
         raise InputError("rows are empty: give the row positions of at least one client.")
     taken = torch.zeros(count, dtype=torch.int64)
     for id, mine in zip(ids, rows, strict=True):
         if mine.dim() != 1 or mine.dtype != torch.int64:
             raise InputError(f"{id}: its rows should be a vector of row positions (int64).")
-        if len(mine) < FEWEST_ROWS:
-            raise InputError(
-                f"{id} has {len(mine)} rows, but needs {FEWEST_ROWS}: give it more or take fewer clients."
-            )
+        if len(mine) == 0:
+            raise InputError(f"{id} has no rows: give it some or take fewer clients.")
         if int(mine.min()) < 0 or int(mine.max()) >= count:
             raise InputError(
                 f"{id} has rows that are not in the table: they should be from 0 to {count - 1}."

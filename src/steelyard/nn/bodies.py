@@ -17,10 +17,11 @@ from steelyard.errors import InputError, unknown
 Norm = Literal["group", "batch"]
 GROUPS = 8
 LEAST = 16  # pixels on each side of an image
+SIDE = 2  # of what is left of it before the embedding: top and bottom, left and right tell digits apart
 
 
 def mobilenet(
-    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 16, norm: Norm = "group"
+    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 8, norm: Norm = "group"
 ) -> nn.Module:
     """Inverted residuals with depthwise convolutions and hard swish, in the manner of MobileNetV3, small."""
     _check("mobilenet", input_shape, embed, width, norm)
@@ -37,7 +38,7 @@ def mobilenet(
 
 
 def resnet(
-    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 16, norm: Norm = "group"
+    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 8, norm: Norm = "group"
 ) -> nn.Module:
     """Three stages of one basic block each (He et al., 2016); the first convolution halves the image."""
     _check("resnet", input_shape, embed, width, norm)
@@ -52,7 +53,7 @@ def resnet(
 
 
 def vgg(
-    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 16, norm: Norm = "group"
+    input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 8, norm: Norm = "group"
 ) -> nn.Module:
     """Plain 3×3 convolutions and max pooling after one, one and two (Simonyan and Zisserman, 2015, small)."""
     _check("vgg", input_shape, embed, width, norm)
@@ -128,8 +129,8 @@ def _normalisation(channels: int, norm: Norm) -> nn.Module:
 
 def _with_head(body: Iterable[nn.Module], channels: int, embed: int, num_classes: int) -> nn.Sequential:
     """The body up to the embedding, as one module, and the head as the other."""
-    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    embedding = nn.Sequential(*body, *pooled, nn.Linear(channels, embed), nn.ReLU())
+    pooled = nn.AdaptiveAvgPool2d(SIDE), nn.Flatten()
+    embedding = nn.Sequential(*body, *pooled, nn.Linear(channels * SIDE**2, embed), nn.ReLU())
     return nn.Sequential(embedding, nn.Linear(embed, num_classes))
 
 

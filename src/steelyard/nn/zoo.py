@@ -100,8 +100,12 @@ def assorted(
     *,
     of: tuple[str, ...] = ("mobilenet", "resnet", "vgg"),
 ) -> nn.Module:
-    """Another model for every client, in turn, with embeddings of one length (CHFL)."""
-    return _named(of[client % len(of)])(input_shape, num_classes)
+    """Another model for every client, with embeddings of one length (CHFL).
+
+    They take turns, and every next turn begins with the next model: clients that come round to the same
+    domain of `digit-domains` do not come round to the same model.
+    """
+    return _named(of[(client + client // len(of)) % len(of)])(input_shape, num_classes)
 
 
 def bayesian(

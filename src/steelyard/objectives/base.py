@@ -5,12 +5,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from steelyard.layout import Layout
 from steelyard.types import Broadcast
 
 Targets = Literal["classes", "numbers", "any"]
+ANNOUNCED = frozenset({"classes"})
+"""What any run offers to who needs it: how many examples of each class all clients have together."""
+
+
+def no_labels() -> Tensor:
+    """Of nobody."""
+    return torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +32,8 @@ class Local:
     num_examples: int
     layout: Layout
     """Where the tensors that travel lie in the vectors that came down."""
+    labels: Callable[[], Tensor] = no_labels
+    """Asks for the client's targets, all of them."""
 
 
 def nothing() -> None:
