@@ -59,10 +59,50 @@ def tables(results: Results, out: Path) -> list[Path]:
         texts[f"table-{name.removeprefix('client_').replace('_', '-')}"] = by_method(results["table"], name)
     for study in ("small", "teaching", "clients", "poison"):
         texts[study] = by_method(results[study], "client_accuracy")
+    texts["gaps"] = gaps(results["table"])
+    texts["chfl"] = recipe(results["table"])
     texts["bytes"] = traffic(results["table"])
     for name, text in texts.items():
         (out / f"{name}.md").write_text(text)
     return [out / f"{name}.md" for name in texts]
+
+
+def gaps(table: Mapping[str, Runs]) -> str:
+    """Points above SOLO in final accuracy, or below it; * and ** for p < 0.05 and 0.01."""
+    methods = [name for name in next(iter(table.values())) if name != "SOLO"]
+    rows = {
+        setting: [
+            against(found["SOLO"], found["SOLO"], "client_accuracy"),
+            *(points(found["SOLO"], found.get(name, {}), "client_accuracy") for name in methods),
+        ]
+        for setting, found in table.items()
+    }
+    return markdown_table(rows, ("", "SOLO, %", *methods))
+
+
+def recipe(table: Mapping[str, Runs]) -> str:
+    """What `chfl` gains over SOLO in each score, and the accuracy of its head on everyone's embeddings."""
+    rows = {
+        setting: [
+            *(
+                points(found["SOLO"], found["chfl"], score)
+                for score in ("client_accuracy", "best", *SCORES[1:3])
+            ),
+            points(found["SOLO, balanced"], found["chfl"], "client_accuracy"),
+        ]
+        for setting, found in table.items()
+    }
+    return markdown_table(
+        rows, ("chfl − SOLO", "final", "best", "balanced", "own mix", "final, above SOLO balanced")
+    )
+
+
+def points(base: Runs, runs: Runs, score: str) -> str:
+    found = [100 * (runs[seed][score] - base[seed][score]) for seed in runs if seed in base]
+    if not found:
+        return ""
+    p = stats.ttest_1samp(found, 0.0).pvalue if len(found) > 2 and any(found) else 1.0
+    return f"{statistics.fmean(found):+.1f}{'**' if p < 0.01 else '*' if p < 0.05 else ''}"
 
 
 def traffic(table: Mapping[str, Runs]) -> str:

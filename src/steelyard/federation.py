@@ -20,7 +20,7 @@ from steelyard.checks import check_fit, check_models
 from steelyard.data.clients import Client, Part, Population, as_clients
 from steelyard.data.examples import examples
 from steelyard.engines import Auto, Engine
-from steelyard.engines.base import Session, Workload
+from steelyard.engines.base import Look, Session, Workload
 from steelyard.errors import ClientError, InputError, unknown
 from steelyard.evaluation import Scorer
 from steelyard.layout import tensors_of
@@ -287,7 +287,7 @@ class Predictor:
 
     def __call__(self, client: ClientId | None, part: Part = "test") -> Tensor:
         kept = EMPTY if client is None else self.state.clients.get(client, EMPTY)
-        return self.session.predict(self.state.server.released, client, part, kept, self.shared)
+        return self.session.predict(self.state.server.released, Look(client, part, kept, self.shared))
 
 
 def _not_recorded(client: ClientId) -> nn.Module:

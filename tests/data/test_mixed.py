@@ -118,3 +118,12 @@ def test_assorted_models_go_round_and_begin_each_turn_with_the_next() -> None:
     vgg, mlp, linear = sizes[:3]
     assert len({vgg, mlp, linear}) == 3
     assert sizes[3:] == [mlp, linear, vgg, linear, vgg, mlp], "each domain of three meets each model once"
+
+
+def test_the_small_digits_as_a_table() -> None:
+    clients = build(spec(**{"data.dataset": "digit-pixels", "data.clients": 3, "model": "mlp"})).clients
+    assert [client.train.input_shape for client in clients.values()] == [(32,)] * 3
+    assert sum(len(client.train) for client in clients.values()) == 1348
+    tests = [client.test for client in clients.values() if client.test is not None]
+    assert [len(test) for test in tests] == [449] * 3
+    assert torch.bincount(tests[0].labels).min() >= 43, "of all classes"

@@ -80,3 +80,17 @@ def test_differences_are_paired_by_seed() -> None:
     assert against(base, base, "x") == "55.0 ± 28.9"
     assert against(base, better, "x").startswith("65.0 ± 28.5 (+10.0, p 0.0001")
     assert against(base, {}, "x") == ""
+
+
+def test_stars_are_for_gaps_that_are_not_by_chance() -> None:
+    from reproduce import points
+
+    base = {str(seed): {"x": 0.5} for seed in range(4)}
+    for gaps, wanted in {
+        (0.1, 0.11, 0.09, 0.1): "+10.0**",
+        (0.1, 0.2, 0.05, 0.12): "+11.8*",
+        (-0.1, 0.1, 0.2, 0.0): "+5.0",
+        (0.0, 0.0, 0.0, 0.0): "+0.0",
+    }.items():
+        runs = {seed: {"x": 0.5 + gap} for seed, gap in zip(base, gaps, strict=True)}
+        assert points(base, runs, "x") == wanted

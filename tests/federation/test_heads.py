@@ -16,7 +16,7 @@ from steelyard.attacks import Attack, Gaussian, SignFlip
 from steelyard.combining import Rklb
 from steelyard.data.clients import Client, Population
 from steelyard.engines import Engine, Pool, Serial, Vectorized
-from steelyard.engines.base import Session, Workload
+from steelyard.engines.base import Look, Session, Workload
 from steelyard.errors import InputError
 from steelyard.evaluation import predict
 from steelyard.evaluation.accuracy import balanced_accuracy
@@ -135,8 +135,8 @@ class WatchedSession:
             self.notes.kept.append(outcome.state)
             yield outcome
 
-    def predict(self, message: Message, client: ClientId | None, *more: Any) -> Tensor:
-        return self.session.predict(message, client, *more)
+    def predict(self, message: Message, look: Look) -> Tensor:
+        return self.session.predict(message, look)
 
 
 def numbers_of(tensors: Any) -> set[float]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from steelyard.data.cifar10 import cifar10
+from steelyard.data.digit_pixels import digit_pixels
 from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
 from steelyard.data.mixed import digit_domains
@@ -22,6 +23,7 @@ __all__ = [
     "bcd",
     "cifar10",
     "digit_domains",
+    "digit_pixels",
     "digits",
     "fashion_mnist",
     "hcc",

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steelyard.data.clients import Part
-from steelyard.engines.base import Engine, Session, Workload, one_thread
+from steelyard.engines.base import Engine, Look, Session, Workload, one_thread
 from steelyard.engines.pool import PoolSession, cores
 from steelyard.engines.serial import SerialSession
 from steelyard.engines.vectorized import VectorizedSession, pays, why_not
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
 
 WORTH = 0.03  # seconds that a pool must save in a round
 
@@ -55,15 +54,8 @@ class AutoSession:
             return
         yield from (self.pool or self.serial).train(broadcast, clients, states)
 
-    def predict(
-        self,
-        message: Message,
-        client: ClientId | None,
-        part: Part = "test",
-        state: State = EMPTY,
-        shared: bool = False,
-    ) -> Tensor:
-        return (self.pool or self.serial).predict(message, client, part, state, shared)
+    def predict(self, message: Message, look: Look) -> Tensor:
+        return (self.pool or self.serial).predict(message, look)
 
     def close(self) -> None:
         if self.pool is not None:

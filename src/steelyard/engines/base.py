@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,19 @@ def share(tensor: Tensor) -> Tensor:
     return shared
 
 
+class Look(NamedTuple):
+    """What is predicted: a client's own test data or what it holds out, or the common test set."""
+
+    client: ClientId | None = None
+    part: Part = "test"
+    state: State = EMPTY
+    """What has stayed with the client."""
+    shared: bool = False
+    """Leave out of that what has a shared form."""
+    rows: slice = slice(None)
+    """Only these; they start where a batch does."""
+
+
 class Session(Protocol):
     """An engine at work on one workload."""
 
@@ -87,16 +100,8 @@ class Session(Protocol):
         """Train these clients, in any order; yield each as it is done. The next round reuses the memory of
         the updates."""
 
-    def predict(
-        self,
-        message: Message,
-        client: ClientId | None,
-        part: Part = "test",
-        state: State = EMPTY,
-        shared: bool = False,
-    ) -> Tensor:
-        """Log-probabilities [N, C] on a client's own test data or what it holds out, or on the common test
-        set; with what stayed with the client, or of that only what it has no `shared` form of."""
+    def predict(self, message: Message, look: Look) -> Tensor:
+        """Log-probabilities [N, C]."""
 
 
 class Engine(ABC):

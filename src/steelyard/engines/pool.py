@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steelyard.data.clients import Part
-from steelyard.engines.base import Engine, Session, Workload, one_thread
+from steelyard.engines.base import Engine, Look, Session, Workload, one_thread
 from steelyard.engines.serial import SerialSession
 from steelyard.engines.worker import Begin, Board, Job, Predict, Train, arrays, tensors, work
 from steelyard.errors import InputError, SteelyardError
@@ -136,24 +135,19 @@ class PoolSession:
         seconds = (time.perf_counter() - start) / max(share, 1)
         self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
-    def predict(
-        self,
-        message: Message,
-        client: ClientId | None,
-        part: Part = "test",
-        state: State = EMPTY,
-        shared: bool = False,
-    ) -> Tensor:
+    def predict(self, message: Message, look: Look) -> Tensor:
         self._prepare(message, 0)
-        size = len(self.workload.test_data(client, part))
+        size = len(self.workload.test_data(look.client, look.part))
         share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        about, starts = (client, part, arrays(state), shared), range(0, size, share)
-        jobs = [Predict(*about, slice(start, start + share)) for start in starts]
+        look, state = look._replace(state={}), arrays(look.state)
+        jobs = [
+            Predict(look._replace(rows=slice(start, start + share)), state) for start in range(0, size, share)
+        ]
         parts = {}
         for job, answer in self._run(jobs):
             if isinstance(answer, Failure):
                 raise SteelyardError(f"evaluation on {answer.client} failed: {answer.reason}")
-            parts[job.rows.start] = torch.from_numpy(answer)
+            parts[job.look.rows.start] = torch.from_numpy(answer)
         return torch.cat([parts[start] for start in sorted(parts)])
 
     def close(self) -> None:
@@ -219,6 +213,6 @@ class Attempt:
             return [Failure(self.job.clients[0], "training", f"its worker died {ATTEMPTS} times")]
         else:
             return Failure(
-                self.job.client or "the test set", "evaluating", f"its worker died {ATTEMPTS} times"
+                self.job.look.client or "the test set", "evaluating", f"its worker died {ATTEMPTS} times"
             )
         return None

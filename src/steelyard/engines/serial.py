@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steelyard.data.clients import Part
-from steelyard.engines.base import Engine, Rows, Session, Workload, one_thread
+from steelyard.engines.base import Engine, Look, Rows, Session, Workload, one_thread
 from steelyard.evaluation import predict
 from steelyard.scratch import Scratch
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
@@ -68,32 +67,14 @@ class SerialSession:
         except Exception as error:  # a client cannot break a run
             return Failure(client, "training", f"{type(error).__name__}: {error}")
 
-    def predict(
-        self,
-        message: Message,
-        client: ClientId | None,
-        part: Part = "test",
-        state: State = EMPTY,
-        shared: bool = False,
-    ) -> Tensor:
-        return self.predict_rows(message, client, part, state, shared, slice(None))
-
-    def predict_rows(
-        self,
-        message: Message,
-        client: ClientId | None,
-        part: Part,
-        state: State,
-        shared: bool,
-        rows: slice,
-    ) -> Tensor:
-        """The predictions of some of the rows; `rows` starts where a batch does."""
-        learner, scratch = self.workload.learner, self.scratch(client)
+    def predict(self, message: Message, look: Look) -> Tensor:
+        learner, scratch = self.workload.learner, self.scratch(look.client)
         layout = scratch.layout or learner.layout
-        kept = state or scratch.start
-        kept = learner.sharing.as_sent(kept) if shared else kept
+        kept = look.state or scratch.start
+        kept = learner.sharing.as_sent(kept) if look.shared else kept
         learner.sharing.write(scratch.tensors, layout, message, kept)
-        return predict(scratch.model, self.workload.test_data(client, part), learner.seed, rows)
+        data = self.workload.test_data(look.client, look.part)
+        return predict(scratch.model, data, learner.seed, look.rows)
 
     def scratch(self, client: ClientId | None) -> Scratch:
         """A model to work in: the one that serves everybody, or a copy of the client's own."""

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.data.clients import Part
-from steelyard.engines.base import Rows, Workload, share
+from steelyard.engines.base import Look, Rows, Workload, share
 from steelyard.engines.serial import SerialSession
 from steelyard.types import Broadcast, ClientId, Failure, Message, Trained
 
@@ -47,13 +46,10 @@ class Train(NamedTuple):
 
 
 class Predict(NamedTuple):
-    """Some rows of a test set."""
+    """Some rows of a test set, with what stayed with the client in a form that a pipe carries."""
 
-    client: ClientId | None
-    part: Part
+    look: Look
     state: Arrays
-    shared: bool
-    rows: slice
 
 
 Job = Train | Predict
@@ -112,11 +108,9 @@ def pack(trained: Trained) -> tuple[int, dict[str, float], Arrays]:
 def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] | Failure:
     """Predictions, or a failure."""
     try:
-        state = tensors(job.state)
-        what = job.client, job.part, state, job.shared, job.rows
-        return session.predict_rows(board.down, *what).numpy()
+        return session.predict(board.down, job.look._replace(state=tensors(job.state))).numpy()
     except Exception as error:
-        return Failure(job.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
+        return Failure(job.look.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:
