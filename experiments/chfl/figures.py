@@ -18,24 +18,19 @@ Runs = Mapping[str, Mapping[str, Any]]
 
 
 def draw(table: Mapping[str, Runs], out: Path) -> list[Path]:
-    """The shared head on every client's own embeddings, and what the clients predict, round by round."""
-    written = []
-    for curve, title in {
-        "shared_accuracy": "What the shared head knows of a client's embeddings",
-        "client_accuracy": "What clients predict",
-    }.items():
-        panels = {
-            setting: {name: mean_curve(methods[name], curve) for name in COLOURS if name in methods}
-            for setting, methods in table.items()
-            if setting.startswith(("DIGIT", "BCD"))
-        }
-        path = out / f"{curve.replace('_', '-')}.png"
-        line_charts(panels, title, "round", "test accuracy, all classes", path, COLOURS, bold="chfl")
-        written.append(path)
-    return written
+    """The accuracy of the shared head on every client's own embeddings, round by round."""
+    panels = {
+        setting: {name: mean_curve(methods[name]) for name in COLOURS if name in methods}
+        for setting, methods in table.items()
+        if setting.startswith(("DIGIT", "BCD"))
+    }
+    path = out / "shared-accuracy.png"
+    title = "What the shared head knows of a client's embeddings"
+    line_charts(panels, title, "round", "test accuracy, all classes", path, COLOURS, bold="chfl")
+    return [path]
 
 
-def mean_curve(runs: Mapping[str, Any], curve: str) -> dict[float, float]:
+def mean_curve(runs: Mapping[str, Any]) -> dict[float, float]:
     """The mean over the seeds."""
-    curves = [run["curves"][curve] for run in runs.values()]
+    curves = [run["shared"] for run in runs.values()]
     return {float(round): statistics.fmean(each[round] for each in curves) for round in curves[0]}

@@ -36,20 +36,17 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
     written = out / "results.json"
-    written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
+    written.write_text(json.dumps({"quick": quick, "studies": results}))
     return [written, *tables(results, out), *figures.draw(results["table"], out)]
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, the best mean accuracy of any round, and both heads by round."""
+    """The scores of the last round, the best mean accuracy of any round, and the shared head's by round."""
     rows = [row for row in run.rounds if row.get("client_accuracy") is not None]
     found: dict[str, Any] = {name: rows[-1].get(name) for name in SCORES}
     found["best"] = max(row["client_accuracy"] for row in rows)
     found["bytes"] = {name: rows[-1].get(name) for name in ("bytes", "bytes_of_whole_models")}
-    found["curves"] = {
-        name: {row["round"]: round(row[name], 4) for row in rows}
-        for name in ("client_accuracy", "shared_accuracy")
-    }
+    found["shared"] = {row["round"]: round(row["shared_accuracy"], 4) for row in rows}
     return found
 
 

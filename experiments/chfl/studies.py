@@ -1,6 +1,6 @@
 """What is run: every study is a list of cells, and a cell is one run.
 
-Seeds 100 to 104 were used to find the recipe `anchored`; the reported seeds were not looked at before.
+Seeds 100 to 109 were used to find the recipe `chfl`; the reported seeds were not looked at before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,16 +84,8 @@ def cells(quick: bool) -> Iterator[Cell]:
         yield from _rows("DIGIT", DIGIT, seed, quick)
         yield from _small(seed, quick)
         yield from _teaching(seed, quick)
-    base = {**TABULAR, "data.dataset": "bcd", "data.partition": PARTITIONS["iid"]}
-    for seed in TABULAR_SEEDS[:1] if quick else TABULAR_SEEDS:
-        for clients in (3, 5, 10):
-            for name, method in {"SOLO": METHODS["SOLO"], "KD": METHODS["KD"], "chfl": CHFL}.items():
-                changes = {**method, "data.clients": clients}
-                yield cell("clients", f"{clients} clients", name, seed, base, changes, quick)
-        for rule in RULES:
-            for attack, hostile in {"clean": {}, "one poisoned head": POISON}.items():
-                changes = {**CHFL, "weighing": rule, "data.clients": 10, **hostile}
-                yield cell("poison", rule, attack, seed, base, changes, quick)
+        yield from _clients(seed, quick)
+        yield from _poison(seed, quick)
 
 
 def _rows(name: str, base: Changes, seed: int, quick: bool) -> Iterator[Cell]:
@@ -142,6 +134,22 @@ def _teaching(seed: int, quick: bool) -> Iterator[Cell]:
         "sum, literal": literal(10),
     }.items():
         yield cell("teaching", "135 images each", name, seed, base, method, quick)
+
+
+def _clients(seed: int, quick: bool) -> Iterator[Cell]:
+    """The same images, among more or fewer."""
+    for clients in (3, 5, 10, 30):
+        base = {**PIXELS, "data.clients": clients, "data.partition": PARTITIONS["iid"]}
+        for name, method in {"SOLO": METHODS["SOLO"], "KD": METHODS["KD"], "chfl": CHFL}.items():
+            yield cell("clients", f"{clients} clients", name, seed, base, method, quick)
+
+
+def _poison(seed: int, quick: bool) -> Iterator[Cell]:
+    """One of ten heads is noise."""
+    base = {**PIXELS, "data.clients": 10, "data.partition": PARTITIONS["iid"]}
+    for rule in RULES:
+        for attack, hostile in {"clean": {}, "one poisoned head": POISON}.items():
+            yield cell("poison", rule, attack, seed, base, {**CHFL, "weighing": rule, **hostile}, quick)
 
 
 def cell(

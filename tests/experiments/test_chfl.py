@@ -44,7 +44,7 @@ def test_the_quick_version_writes_every_table(tmp_path: Path, monkeypatch: pytes
         "claimed.md",
         "table-best.md",
         "poison.md",
-        "client-accuracy.png",
+        "shared-accuracy.png",
     }
     assert all(file.stat().st_size > 0 for file in files)
     studies = json.loads((tmp_path / "results.json").read_text())["studies"]
