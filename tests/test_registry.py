@@ -148,6 +148,7 @@ def test_a_nested_default_is_written_out_as_a_table() -> None:
     assert registry.complete("objectives", {"name": "proximal"})["base"] == {
         "name": "cross-entropy",
         "label_smoothing": 0.0,
+        "balance": 0.0,
     }
 
 
@@ -160,6 +161,7 @@ def test_a_nested_choice_may_be_a_name_or_a_table(base: object, smoothing: float
     assert registry.complete("objectives", choice)["base"] == {
         "name": "cross-entropy",
         "label_smoothing": smoothing,
+        "balance": 0.0,
     }
     assert registry.build("objectives", choice) == Proximal(0.5, CrossEntropy(smoothing))
 
@@ -199,7 +201,7 @@ def test_describe_gives_name_first_sentence_and_settings() -> None:
     assert found["cross-entropy"] == {
         "name": "cross-entropy",
         "about": "Mean cross-entropy of a batch.",
-        "settings": {"label_smoothing": 0.0},
+        "settings": {"label_smoothing": 0.0, "balance": 0.0},
     }
     assert found["proximal"]["settings"]["base"]["name"] == "cross-entropy"
     assert "input_shape" not in registry.describe("models")[0]["settings"]

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from steelyard.errors import InputError
@@ -71,6 +71,7 @@ def test_another_name_drops_the_settings_of_the_one_it_replaces() -> None:
     assert load_spec("fedprox", {"objective": "cross-entropy"}).objective == {
         "name": "cross-entropy",
         "label_smoothing": 0.0,
+        "balance": 0.0,
     }
 
 
@@ -259,6 +260,7 @@ tables = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no bad input
 @given(tables, tables)
 def test_merge_never_changes_what_it_is_given(base: dict[str, Any], over: dict[str, Any]) -> None:
     before = copy.deepcopy((base, over))
@@ -288,7 +290,7 @@ def test_a_name_and_its_setting_may_come_in_any_order(keys: tuple[str, str]) -> 
 
 def test_a_setting_of_a_nested_choice_keeps_the_choice() -> None:
     base = load_spec("fedprox", {"objective.base.label_smoothing": 0.1}).objective["base"]
-    assert base == {"name": "cross-entropy", "label_smoothing": 0.1}
+    assert base == {"name": "cross-entropy", "label_smoothing": 0.1, "balance": 0.0}
 
 
 @pytest.mark.parametrize("given", ["fedproxx", ["fedprox"]])
