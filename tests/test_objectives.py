@@ -111,8 +111,7 @@ def test_balance_puts_the_mix_of_all_in_the_place_of_the_clients_own(balance: fl
 
 def test_balance_changes_nothing_for_a_client_with_the_mix_of_all() -> None:
     counts = torch.tensor([6, 3, 1])
-    torch.testing.assert_close(log_excess(counts, 1e6 * counts.float(), 3), torch.zeros(3), atol=1e-4, rtol=0)
-    assert bool(log_excess(torch.zeros(0), torch.zeros(0), 3).isfinite().all())
+    torch.testing.assert_close(log_excess(counts, 1e6 * counts.float()), torch.zeros(3), atol=1e-4, rtol=0)
 
 
 def test_a_run_tells_its_clients_what_they_have_together_and_only_if_it_is_needed() -> None:

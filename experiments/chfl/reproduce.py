@@ -78,7 +78,7 @@ def gaps(table: Mapping[str, Runs]) -> str:
 
 
 def recipe(table: Mapping[str, Runs]) -> str:
-    """What `chfl` gains over SOLO in each score, and the accuracy of its head on everyone's embeddings."""
+    """What `chfl` gains over SOLO in each score, and over SOLO with the same objective."""
     rows = {
         setting: [
             *(

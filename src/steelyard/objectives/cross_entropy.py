@@ -10,8 +10,6 @@ from torch import Tensor
 from steelyard.errors import InputError
 from steelyard.objectives.base import Bound, Local, Objective, Targets
 
-NOBODY = torch.zeros(0)
-
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
@@ -39,13 +37,12 @@ class CrossEntropy(Objective):
         return frozenset({"classes"} if self.balance else ())
 
     def bind(self, local: Local) -> Bound:
-        own = local.labels().bincount() if self.balance else NOBODY
-        everyone = local.broadcast.offers.get("classes", NOBODY)
+        excess = self.balance * _excess(local) if self.balance else None
 
         def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
             outputs = local.model(inputs)
-            if self.balance:
-                outputs = outputs + self.balance * log_excess(own, everyone, outputs.shape[1])
+            if excess is not None:
+                outputs = outputs + excess
             return F.cross_entropy(
                 outputs, targets, reduction=reduction, label_smoothing=self.label_smoothing
             )
@@ -53,12 +50,16 @@ class CrossEntropy(Objective):
         return Bound(loss, losses=None if self.balance else partial(loss, reduction="none"))
 
 
-def log_excess(own: Tensor, everyone: Tensor, classes: int) -> Tensor:
-    """How much more frequent each class is here than among all, [C], from counts of up to C classes.
+def _excess(local: Local) -> Tensor:
+    everyone = local.broadcast.offers.get("classes", torch.zeros(0))
+    return log_excess(local.labels().bincount(minlength=len(everyone)), everyone)
+
+
+def log_excess(own: Tensor, everyone: Tensor) -> Tensor:
+    """How much more frequent each class is here than among all, [C], from the counts of both.
 
     Half an example for each class, in the mix of all, is taken to have been seen as well.
     """
-    counts = [F.pad(each.float(), (0, classes - len(each))) for each in (own, everyone)]
-    usual = (counts[1] + 0.5) / (counts[1] + 0.5).sum()
-    seen = counts[0] + classes / 2 * usual
+    usual = (everyone + 0.5) / (everyone + 0.5).sum()
+    seen = own + len(own) / 2 * usual
     return (seen / seen.sum() / usual).log()
