@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from studies import RULES
+from unseen import ANGLES
 
 import steelyard as sy
 from steelyard.report.charts import Lines, line_charts, tidy
@@ -26,13 +27,21 @@ COLOURS = {
     "RKLB": "#12606c",
     "WB": "#6a5d9b",
     "forward KL": "#9fb3bd",
+    "FedAvg": "#b3412f",
+    "FedAvg at T": "#c98b2b",
+}
+SHIFTED = {  # who is looked at under a shift: a row of the table, and which of its scores
+    "FedAvg": ("0 FedAvg", ""),
+    "FedAvg at T": ("0 FedAvg", "_scaled"),
+    "RKLB": ("3 RKLB", ""),
+    "forward KL": ("3 forward KL", ""),
 }
 TOY = {"p": (0.0, 1.0), "q": (2.0, 0.25)}
 
 
 def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
     table = results["table"]
-    paths = [out / f"figure{number}.png" for number in range(1, 6)] + [out / "sigma.png"]
+    paths = [out / f"figure{number}.png" for number in range(1, 6)] + [out / "sigma.png", out / "shift.png"]
     draw_toy(paths[0])
     draw_spec(spec, paths[1])
     measures = {"ece": "ECE", "nll": "negative log-likelihood"}
@@ -51,6 +60,10 @@ def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
         "Fairness: accuracy on the clients' own test data", "Bayesian layers", "accuracy", paths[4], COLOURS,
     )  # fmt: skip
     draw_sigmas(results, paths[5])
+    line_charts(
+        {name: by_angle(rows) for name, rows in table.items()},
+        "Test images turned: negative log-likelihood", "degrees", "", paths[6], COLOURS, log=True,
+    )  # fmt: skip
     return paths
 
 
@@ -65,6 +78,20 @@ def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
         }
         for name, rows in table.items()
     }
+
+
+def by_angle(rows: Mapping[str, Mapping[str, Any]]) -> Lines:
+    """NLL, means over the seeds, of test images turned further and further."""
+    shifts = {0.0: "none", **{float(angle): f"{angle}°" for angle in ANGLES}}
+    return {
+        label: {angle: mean_under(shift, rows[method], "nll" + suffix) for angle, shift in shifts.items()}
+        for label, (method, suffix) in SHIFTED.items()
+        if method in rows
+    }
+
+
+def mean_under(shift: str, runs: Mapping[str, Any], score: str) -> float:
+    return statistics.fmean(run["shift"][shift][score] for run in runs.values())
 
 
 def draw_sigmas(results: Results, path: Path) -> None:

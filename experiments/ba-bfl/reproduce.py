@@ -5,13 +5,13 @@ Runs are recorded under `out`/runs, and what is recorded is not run again.
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import figures
-from foreign import foreign_auroc
 from studies import cells
+from unseen import SHIFTS, foreign_auroc, shifted_scores
 
 from steelyard.record import Run
 from steelyard.report.charts import markdown_table
@@ -35,7 +35,7 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, seconds a round, the curves, and how well it knows what it never saw."""
+    """The scores of the last round, seconds a round, the curves, and what it makes of what it never saw."""
     rows = [row for row in run.rounds if row.get("accuracy") is not None]
     last = rows[-1]
     found: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
@@ -45,11 +45,13 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
     found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
     if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
         found["ood"] = foreign_auroc(run)
+    if cell.study == "table" and any(cell.method == method for method, _ in figures.SHIFTED.values()):
+        found["shift"] = shifted_scores(run, found["temperature"])
     return found
 
 
 def tables(results: Results, out: Path) -> list[Path]:
-    """Table 1 for each data set, the priors, and the accuracy under attack."""
+    """Table 1 for each data set, shifted test data, the priors, and the accuracy under attack."""
     headings = (
         "",
         "accuracy %",
@@ -75,6 +77,7 @@ def tables(results: Results, out: Path) -> list[Path]:
         },
         headings,
     )
+    texts["shift"] = shift_table(results["table"])
     attacks = results["attacks"]
     defences = list(next(iter(attacks.values())))
     texts["attacks"] = markdown_table(
@@ -90,6 +93,23 @@ def tables(results: Results, out: Path) -> list[Path]:
     for name, text in texts.items():
         (out / f"{name}.md").write_text(text)
     return [out / f"{name}.md" for name in texts]
+
+
+def shift_table(table: Mapping[str, Mapping[str, Any]]) -> str:
+    """Accuracy / ECE / NLL, means over the seeds, where the test images are not like those trained on."""
+
+    def shown(runs: Mapping[str, Any], suffix: str, shift: str) -> str:
+        names = ("accuracy", "ece" + suffix, "nll" + suffix)
+        accuracy, ece, nll = (figures.mean_under(shift, runs, name) for name in names)
+        return f"{100 * accuracy:.1f} / {100 * ece:.1f} / {nll:.2f}"
+
+    rows = {
+        f"{dataset.split(',')[0]}, {label}": [shown(methods[method], suffix, shift) for shift in SHIFTS]
+        for dataset, methods in table.items()
+        for label, (method, suffix) in figures.SHIFTED.items()
+        if method in methods
+    }
+    return markdown_table(rows, ("", *SHIFTS))
 
 
 def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:

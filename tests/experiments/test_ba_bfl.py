@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+
+from steelyard.data.digits import digits
+from steelyard.data.shifts import noise
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "ba-bfl"
 
@@ -32,7 +36,14 @@ def test_the_quick_version_writes_every_table_and_figure(
     files = reproduce.main(tmp_path, quick=True, say=lambda text: None)
     assert all(file.stat().st_size > 0 for file in files)
     names = {file.name for file in files}
-    assert names >= {"results.json", "table-fashionmnist.md", "attacks.md", "priors.md", "sigma.png"}
+    assert names >= {
+        "results.json",
+        "table-fashionmnist.md",
+        "attacks.md",
+        "priors.md",
+        "shift.md",
+        "sigma.png",
+    }
     assert names >= {f"figure{number}.png" for number in range(1, 6)}
     table = json.loads((tmp_path / "results.json").read_text())["studies"]["table"]["FashionMNIST"]
     assert set(table) == {"0 FedAvg", "1 RKLB", "2 RKLB", *(f"3 {name}" for name in reproduce.figures.RULES)}
@@ -40,3 +51,21 @@ def test_the_quick_version_writes_every_table_and_figure(
         (run,) = runs.values()
         assert run["temperature"] > 0
         assert run["nll"] > 0
+    for method in ("0 FedAvg", "3 RKLB"):  # without a shift, the shift's study sees what the run itself saw
+        (run,) = table[method].values()
+        assert run["shift"]["none"]["accuracy"] == pytest.approx(run["accuracy"])
+        assert run["shift"]["none"]["nll_scaled"] == pytest.approx(run["nll_scaled"], rel=0.05)
+
+
+def test_a_shifted_test_set_keeps_its_labels_and_loses_what_the_shift_takes() -> None:
+    from unseen import SHIFTS, shifted
+
+    own = digits().test
+    same, turned, noisy = (shifted(own, SHIFTS[name]) for name in ("none", "45°", "noise 30 %"))
+    assert torch.equal(same.inputs, own.inputs[own.rows])
+    for other in (turned, noisy):
+        assert torch.equal(other.labels, own.labels)
+        assert other.inputs.shape == same.inputs.shape
+        assert other.inputs.float().sub(same.inputs.float()).abs().mean() > 20
+    expected = noise(same.inputs, 1, 2, torch.Generator().manual_seed(0), std=0.3)
+    assert torch.equal(noisy.inputs, expected)
