@@ -129,48 +129,42 @@ class Barycenter(Combiner):
 class Eaa(Barycenter):
     """Empirical arithmetic aggregation: the mean of the means and of the variances."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return eaa(means, variances, weights)
+    merge = staticmethod(eaa)
 
 
 @dataclass(frozen=True)
 class Gaa(Barycenter):
     """Gaussian arithmetic aggregation: the weighted sum of independent variables, whose variance shrinks."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return gaa(means, variances, weights)
+    merge = staticmethod(gaa)
 
 
 @dataclass(frozen=True)
 class Aalv(Barycenter):
     """Arithmetic aggregation with log variance: the geometric mean of the variances."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return aalv(means, variances, weights)
+    merge = staticmethod(aalv)
 
 
 @dataclass(frozen=True)
 class Rklb(Barycenter):
     """The reverse-KL barycentre (eq. 8): means by precision, and the mean precision."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return rklb(means, variances, weights)
+    merge = staticmethod(rklb)
 
 
 @dataclass(frozen=True)
 class Wb(Barycenter):
     """The Wasserstein-2 barycentre (eq. 9): the mean of the means and of the standard deviations."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return wb(means, variances, weights)
+    merge = staticmethod(wb)
 
 
 @dataclass(frozen=True)
 class ForwardKl(Barycenter):
     """The forward-KL barycentre: the mean and the variance of the mixture, disagreement included."""
 
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return forward_kl(means, variances, weights)
+    merge = staticmethod(forward_kl)
 
 
 @dataclass(frozen=True)
