@@ -30,6 +30,7 @@ COLOURS = {
     "FedAvg": "#b3412f",
     "FedAvg at T": "#c98b2b",
 }
+LAYERS: Mapping[float, str] = {0: "0 FedAvg", 1: "1 RKLB", 2: "2 RKLB", 3: "3 RKLB"}
 SHIFTED = {  # who is looked at under a shift: a row of the table, and which of its scores
     "FedAvg": ("0 FedAvg", ""),
     "FedAvg at T": ("0 FedAvg", "_scaled"),
@@ -39,7 +40,7 @@ SHIFTED = {  # who is looked at under a shift: a row of the table, and which of 
 TOY = {"p": (0.0, 1.0), "q": (2.0, 0.25)}
 
 
-def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
+def draw(results: Results, costs: Lines, spec: Spec, out: Path) -> list[Path]:
     table = results["table"]
     paths = [out / f"figure{number}.png" for number in range(1, 6)] + [out / "sigma.png", out / "shift.png"]
     draw_toy(paths[0])
@@ -51,8 +52,8 @@ def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
         "Bayesian layers", "", paths[2], COLOURS, log=True,
     )  # fmt: skip
     line_charts(
-        {"training, both cores busy": by_layers(table, "seconds")},
-        "Cost", "Bayesian layers", "seconds a round", paths[3], COLOURS,
+        {"time of a local step": costs},
+        "What Bayesian layers cost", "Bayesian layers", "× of FedAvg's", paths[3], COLOURS,
     )  # fmt: skip
     fair = {"client_accuracy_weighted": "mean, by examples", "client_accuracy_worst10": "worst tenth"}
     line_charts(
@@ -69,11 +70,10 @@ def draw(results: Results, spec: Spec, out: Path) -> list[Path]:
 
 def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
     """Means over the seeds, of FedAvg and of RKLB with one, two and three Bayesian layers."""
-    methods = {0: "0 FedAvg", 1: "1 RKLB", 2: "2 RKLB", 3: "3 RKLB"}
     return {
         name: {
-            float(last): statistics.fmean(run[measure] for run in rows[method].values())
-            for last, method in methods.items()
+            last: statistics.fmean(run[measure] for run in rows[method].values())
+            for last, method in LAYERS.items()
             if method in rows
         }
         for name, rows in table.items()

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import figures
+from cost import step_costs
 from studies import cells
 from unseen import SHIFTS, foreign_auroc, shifted_scores
 
 from steelyard.record import Run
 from steelyard.report.charts import markdown_table
+from steelyard.spec import Spec
 from steelyard.study import Cell, Results, run_cells
 
 WORKERS: int | None = None  # all cores
@@ -29,17 +31,26 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     todo = list(cells(quick))
     results = run_cells(todo, out / "runs", summary, WORKERS, say)
+    costs = {dataset: step_costs(specs) for dataset, specs in by_layers(todo).items()}
     written = out / "results.json"
-    written.write_text(json.dumps({"quick": quick, "studies": results}, indent=1))
-    return [written, *tables(results, out), *figures.draw(results, todo[0].spec, out)]
+    written.write_text(json.dumps({"quick": quick, "studies": results, "cost": costs}, indent=1))
+    return [written, *tables(results, out), *figures.draw(results, costs, todo[0].spec, out)]
+
+
+def by_layers(todo: Sequence[Cell]) -> dict[str, dict[float, Spec]]:
+    """By data set, what is run with no, one, two and three Bayesian layers."""
+    first = {cell[1:3]: cell.spec for cell in reversed(todo) if cell.study == "table"}
+    return {
+        dataset: {last: first[dataset, method] for last, method in figures.LAYERS.items()}
+        for dataset in dict.fromkeys(cell.setting for cell in todo if cell.study == "table")
+    }
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, seconds a round, the curves, and what it makes of what it never saw."""
+    """The scores of the last round, the curves, and what it makes of what it never saw."""
     rows = [row for row in run.rounds if row.get("accuracy") is not None]
     last = rows[-1]
     found: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
-    found["seconds"] = statistics.median(row["train"] for row in run.timings)
     sigmas = [name for name in last if name.startswith("sigma.")]
     found["sigma"] = statistics.fmean(last[name] for name in sigmas) if sigmas else None
     found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
@@ -62,7 +73,6 @@ def tables(results: Results, out: Path) -> list[Path]:
         "NLL at T",
         "OOD AUROC",
         "σ",
-        "s/round",
     )
     texts = {
         f"table-{name.split(',')[0].lower()}": markdown_table(
@@ -119,7 +129,6 @@ def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [
         column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
         column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("sigma"),
-        column("seconds", 1, 1),
     ]  # fmt: skip
 
 

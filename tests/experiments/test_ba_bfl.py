@@ -45,7 +45,10 @@ def test_the_quick_version_writes_every_table_and_figure(
         "sigma.png",
     }
     assert names >= {f"figure{number}.png" for number in range(1, 6)}
-    table = json.loads((tmp_path / "results.json").read_text())["studies"]["table"]["FashionMNIST"]
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert all(ratio > 0 for ratio in written["cost"]["FashionMNIST"].values())
+    assert written["cost"]["FashionMNIST"]["0"] == 1
+    table = written["studies"]["table"]["FashionMNIST"]
     assert set(table) == {"0 FedAvg", "1 RKLB", "2 RKLB", *(f"3 {name}" for name in reproduce.figures.RULES)}
     for runs in table.values():
         (run,) = runs.values()
