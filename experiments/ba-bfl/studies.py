@@ -105,7 +105,7 @@ def cells(quick: bool) -> Iterator[Cell]:
                     continue  # what is claimed to be certain does not move it more than any other update
                 hostile = {"adversaries": {"count": 3, "attack": choice}} if choice else {}
                 yield cell("attacks", attack, name, seed, {**SHORT, **hostile}, method, quick)
-    for seed in seeds[:1]:
+    for seed in seeds:
         for name, method in PRIORS.items():
             yield cell("priors", "FashionMNIST", name, seed, SHORT, method, quick)
     for seed in seeds:
