@@ -22,7 +22,7 @@ LAYERS = [
     {"federation"},
     {"spec", "functional"},
     {"experiment"},
-    {"report", "batch"},
+    {"recorded", "report", "batch"},
     {"comparison", "axes", "study"},
     {"grid"},
     {"cli"},

@@ -11,8 +11,10 @@ from studies import RULES
 from unseen import ANGLES
 
 import steelyard as sy
+from steelyard.evaluation import Bins
 from steelyard.report.charts import Lines, line_charts, tidy
 from steelyard.report.look import DPI, FAINT, INK
+from steelyard.report.reliability import draw_reliability
 from steelyard.report.split import draw_spec
 from steelyard.spec import Spec
 from steelyard.study import Results
@@ -31,7 +33,7 @@ COLOURS = {
     "FedAvg at T": "#c98b2b",
 }
 LAYERS: Mapping[float, str] = {0: "0 FedAvg", 1: "1 RKLB", 2: "2 RKLB", 3: "3 RKLB"}
-SHIFTED = {  # who is looked at under a shift: a row of the table, and which of its scores
+LOOKED_AT = {  # more closely, also under a shift: a row of the table, and which of its scores
     "FedAvg": ("0 FedAvg", ""),
     "FedAvg at T": ("0 FedAvg", "_scaled"),
     "RKLB": ("3 RKLB", ""),
@@ -63,9 +65,25 @@ def draw(results: Results, costs: Lines, spec: Spec, out: Path) -> list[Path]:
     draw_sigmas(results, paths[5])
     line_charts(
         {name: by_angle(rows) for name, rows in table.items()},
-        "Test images turned: negative log-likelihood", "degrees", "", paths[6], COLOURS, log=True,
+        "Test images turned (three Bayesian layers): negative log-likelihood", "degrees", "",
+        paths[6], COLOURS, log=True,
     )  # fmt: skip
-    return paths
+    return [*paths, *(draw_bins(name, rows, out) for name, rows in table.items())]
+
+
+def draw_bins(name: str, rows: Mapping[str, Mapping[str, Any]], out: Path) -> Path:
+    """A reliability diagram of the first seed."""
+    path = out / f"reliability-{name.split(',')[0].lower()}.png"
+    first = {
+        label: next(iter(rows[method].values()))["bins"][suffix]
+        for label, (method, suffix) in LOOKED_AT.items()
+    }
+    panels = {
+        label: Bins(**{part: torch.tensor(values) for part, values in each.items()})
+        for label, each in first.items()
+    }
+    draw_reliability(panels, f"How sure, how right: {name}, three Bayesian layers", path)
+    return path
 
 
 def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
@@ -85,7 +103,7 @@ def by_angle(rows: Mapping[str, Mapping[str, Any]]) -> Lines:
     shifts = {0.0: "none", **{float(angle): f"{angle}°" for angle in ANGLES}}
     return {
         label: {angle: mean_under(shift, rows[method], "nll" + suffix) for angle, shift in shifts.items()}
-        for label, (method, suffix) in SHIFTED.items()
+        for label, (method, suffix) in LOOKED_AT.items()
         if method in rows
     }
 

@@ -14,7 +14,9 @@ from cost import step_costs
 from studies import cells
 from unseen import SHIFTS, foreign_auroc, shifted_scores
 
+from steelyard.evaluation import bins, scaled
 from steelyard.record import Run
+from steelyard.recorded import load_predictions
 from steelyard.report.charts import markdown_table
 from steelyard.spec import Spec
 from steelyard.study import Cell, Results, run_cells
@@ -56,15 +58,27 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
     found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
     if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
         found["ood"] = foreign_auroc(run)
-    if cell.study == "table" and any(cell.method == method for method, _ in figures.SHIFTED.values()):
+    if cell.study == "table" and any(cell.method == method for method, _ in figures.LOOKED_AT.values()):
         found["shift"] = shifted_scores(run, found["temperature"])
+        found["bins"] = reliability(run, found["temperature"])
     return found
+
+
+def reliability(run: Run, temperature: float) -> dict[str, dict[str, list[float]]]:
+    """What a reliability diagram shows of a model, and of the same at its temperature."""
+    predicted, labels = load_predictions(run)
+    seen = {"": bins(predicted, labels), "_scaled": bins(scaled(predicted, temperature), labels)}
+    return {
+        suffix: {name: values.tolist() for name, values in each._asdict().items()}
+        for suffix, each in seen.items()
+    }
 
 
 def tables(results: Results, out: Path) -> list[Path]:
     """Table 1 for each data set, shifted test data, the priors, and the accuracy under attack."""
     headings = (
         "",
+        "seeds",
         "accuracy %",
         "ECE %",
         "NLL",
@@ -116,7 +130,7 @@ def shift_table(table: Mapping[str, Mapping[str, Any]]) -> str:
     rows = {
         f"{dataset.split(',')[0]}, {label}": [shown(methods[method], suffix, shift) for shift in SHIFTS]
         for dataset, methods in table.items()
-        for label, (method, suffix) in figures.SHIFTED.items()
+        for label, (method, suffix) in figures.LOOKED_AT.items()
         if method in methods
     }
     return markdown_table(rows, ("", *SHIFTS))
@@ -127,7 +141,7 @@ def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
         return spread([run[name] for run in runs if run.get(name) is not None], factor, digits)
 
     return [
-        column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
+        str(len(runs)), column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
         column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("sigma"),
     ]  # fmt: skip
 

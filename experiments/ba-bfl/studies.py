@@ -123,10 +123,8 @@ def _table(seed: int, dataset: str, quick: bool) -> Iterator[Cell]:
     yield cell("table", dataset, "0 MAP", seed, {**DATASETS[dataset], **decay}, {}, quick)
     for last in (1, 2, 3):
         for name, rule in RULES.items():
-            if last == 3 or rule == "rklb":
-                yield cell(
-                    "table", dataset, f"{last} {name}", seed, DATASETS[dataset], bayesian(last, rule), quick
-                )
+            method = bayesian(last, rule)
+            yield cell("table", dataset, f"{last} {name}", seed, DATASETS[dataset], method, quick)
 
 
 def cell(

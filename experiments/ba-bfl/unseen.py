@@ -7,15 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from steelyard import registry
 from steelyard.data.examples import Examples
 from steelyard.data.mnist import mnist
 from steelyard.data.shifts import noise, rotation
 from steelyard.evaluation import accuracy, auroc, entropy, predict, scaled
 from steelyard.evaluation.calibration import honesty
-from steelyard.experiment import load_model
-from steelyard.record import SPEC, Run
-from steelyard.spec import load_spec
+from steelyard.record import Run
+from steelyard.recorded import load_model, load_test
 
 ANGLES = (15, 30, 45)
 NOISES = (10, 20, 30)
@@ -28,17 +26,17 @@ SHIFTS: dict[str, Callable[..., Tensor]] = {
 
 def foreign_auroc(run: Run) -> float:
     """The chance that a digit leaves a model of clothes less certain than a piece of clothing does."""
-    model, own = load_model(run), test_set(run)
+    model, own = load_model(run), load_test(run)
     foreign = replace(mnist().test, mean=own.mean, std=own.std)  # as the model would see any image
     return auroc(entropy(predict(model, own)), entropy(predict(model, foreign)))
 
 
 def shifted_scores(run: Run, temperature: float) -> dict[str, dict[str, float]]:
     """The scores under each shift, and the same at the temperature, which was found without a shift."""
-    model, own = load_model(run), test_set(run)
+    model, own = load_model(run), load_test(run)
 
     def scores(shift: Callable[..., Tensor]) -> dict[str, float]:
-        predicted, labels = predict(model, shifted(own, shift)), own.labels
+        predicted, labels = predict(model, shifted(own, shift), run.spec["seed"]), own.labels
         at_temperature = honesty(scaled(predicted, temperature), labels, "_scaled")
         return {"accuracy": accuracy(predicted, labels), **honesty(predicted, labels), **at_temperature}
 
@@ -49,8 +47,3 @@ def shifted(examples: Examples, shift: Callable[..., Tensor]) -> Examples:
     """The same examples, their images shifted in full: as the last of two clients would see them."""
     images = shift(examples.inputs[examples.rows], 1, 2, torch.Generator().manual_seed(0))
     return replace(examples, inputs=images, targets=examples.labels, rows=torch.arange(len(images)))
-
-
-def test_set(run: Run) -> Examples:
-    test: Examples = registry.build("datasets", load_spec(run.path / SPEC).data.dataset).test
-    return test

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from steelyard.data.dataset import Dataset
     from steelyard.data.examples import examples
     from steelyard.errors import ClientError, InputError, SteelyardError
-    from steelyard.experiment import load_model, resume, run
+    from steelyard.experiment import resume, run
     from steelyard.federation import Federation, Result
     from steelyard.functional import combine, weigh
     from steelyard.nn.variational import bayesian
     from steelyard.optimizers import Training
     from steelyard.record import Recorder, Run
+    from steelyard.recorded import load_model
     from steelyard.types import Combined, Weighed
 
 # Loaded on first use: `import steelyard` and `steelyard --help` do not wait for torch.
@@ -44,7 +45,7 @@ _HOMES = {
     "bayesian": "nn.variational",
     "combine": "functional",
     "examples": "data.examples",
-    "load_model": "experiment",
+    "load_model": "recorded",
     "resume": "experiment",
     "run": "experiment",
     "weigh": "functional",

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -17,10 +16,10 @@ from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.data import Client, Dataset, Population, as_clients, deal
 from steelyard.data.mixed import Mixed
-from steelyard.errors import InputError, unknown
+from steelyard.errors import InputError
 from steelyard.federation import Federation, Observer, Result
 from steelyard.optimizers import Training
-from steelyard.record import MODEL, SPEC, STATE, Recorder, Run, new_folder
+from steelyard.record import SPEC, STATE, Recorder, Run, new_folder
 from steelyard.seeds import generator, seeded
 from steelyard.spec import Data, Spec, load_spec
 from steelyard.state import FederationState, load_state
@@ -175,19 +174,3 @@ def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
         "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw
     )
     return shifted
-
-
-def load_model(run: str | Path | Run, client: ClientId | None = None) -> nn.Module:
-    """The model of a recorded run; where only the head is shared, the head, or a client's whole model."""
-    path = run.path if isinstance(run, Run) else Path(run)
-    if client is not None:
-        federation = build(load_spec(path / SPEC))
-        if client not in federation.clients:
-            raise unknown("client", client, federation.ids)
-        return federation.model_of(load_state(path / STATE), client)
-    if not (path / MODEL).is_file():
-        raise InputError(f"{path} has no {MODEL}.")
-    federation = build(load_spec(path / SPEC))
-    model = federation.model_of(federation.init())
-    safetensors.torch.load_model(model, path / MODEL)
-    return model.eval()

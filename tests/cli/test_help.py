@@ -24,7 +24,7 @@ COMMANDS = leaves(typer.main.get_command(app))
 
 
 def test_the_commands_are_those_that_are_promised() -> None:
-    top = {("run",), ("compare",), ("show",), ("list",)}
+    top = {("run",), ("compare",), ("show",), ("calibration",), ("list",)}
     assert set(COMMANDS) >= top | {("data", name) for name in ("list", "get", "where", "show")}
 
 

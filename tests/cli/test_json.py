@@ -16,6 +16,7 @@ from steelyard.types import Round
         ("run", *QUICK),
         ("compare", "fedavg", "--seeds", "0", *QUICK),
         ("show", "RUN"),
+        ("calibration", "RUN"),
         ("list", "rules"),
         ("list", "presets"),
         ("data", "list"),

@@ -30,6 +30,7 @@ BAD = {
     "a model that is not there": (("run", "model=mine_for_cli:nothing"), "cannot be imported"),
     "a model for other images": (("run", "model=light-cnn"), "light-cnn needs images"),
     "a folder that is no run": (("show", "."), "is not a recorded run"),
+    "a model of no run": (("calibration", "."), "is not a recorded run"),
     "an unknown data set": (("data", "get", "mnits"), "did you mean 'mnist'?"),
     "a wrong split": (("data", "show", "data.partition=shads"), "did you mean 'shards'?"),
     "a split of numbers": (("data", "show", "data.dataset=synthetic-linear"), "no classes to draw"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from steelyard import __version__
+from steelyard.cli.calibration import calibration
 from steelyard.cli.data import app as data_app
 from steelyard.cli.demo import run_demo
 from steelyard.cli.grid import grid
@@ -177,6 +178,7 @@ def compare(
 
 
 app.command()(grid)
+app.command()(calibration)
 app.command()(reproduce)
 
 

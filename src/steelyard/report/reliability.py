@@ -40,8 +40,8 @@ def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None
         below = new_axes(figure, left, bottom, SIDE, LOW)
         _draw_bins(square, bins)
         _draw_shares(below, bins, most)
-        square.set_title(readable(name, 26), fontsize=9.5, color=INK, loc="left", parse_math=False)
-        square.set_title(f"ECE {bins.ece:.1%}", fontsize=9.5, color=INK, loc="right", weight="bold")
+        square.set_title(readable(name, 34), fontsize=9.5, color=INK, loc="left", parse_math=False)
+        square.text(0.04, 0.95, f"ECE {bins.ece:.1%}", fontsize=9.5, color=INK, weight="bold", va="top")
         for axes, label in ((square, "accuracy"), (below, "examples")):
             axes.tick_params(labelleft=number == 0)
             axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)

@@ -1,0 +1,54 @@
+"""steelyard calibration"""
+
+import json
+from pathlib import Path
+
+import pytest
+from calls import QUICK, output, steelyard
+
+from steelyard.record import Run
+
+
+def run(*words: str) -> Path:
+    return Path(json.loads(output(steelyard("run", *words, *QUICK, "--json")))["path"])
+
+
+@pytest.fixture
+def runs(place: Path) -> list[Path]:
+    """A point model with a temperature, and posteriors without."""
+    return [run("fedavg", "data.holdout=0.2"), run("ba-bfl")]
+
+
+def test_scores_are_those_of_the_record_also_at_the_temperature(runs: list[Path]) -> None:
+    found = json.loads(output(steelyard("calibration", *runs, "--json")))
+    plain, heated, bayesian = found["models"]
+    point, posterior = (Run(path).rounds[-1] for path in runs)
+    assert [each["run"] for each in found["models"]] == [str(runs[0]), str(runs[0]), str(runs[1])]
+    assert (plain["temperature"], heated["temperature"]) == (None, point["temperature"])
+    for name in ("nll", "ece", "brier"):
+        assert plain[name] == point[name]
+        assert heated[name] == point[f"{name}_scaled"]
+        assert bayesian[name] == posterior[name]
+    assert sum(plain["bins"]["size"]) == 355
+    assert found["png"] is None
+
+
+def test_names_are_short_and_the_picture_is_drawn(runs: list[Path], place: Path) -> None:
+    text = output(steelyard("calibration", *runs, "--png", "pictures/sure.png"))
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines if "-s0" in line] == ["fedavg-s0", "fedavg-s0", "ba-bfl-s0"]
+    assert "fedavg-s0 at T = " in text
+    assert "written: pictures/sure.png" in text
+    assert (place / "pictures" / "sure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(runs: list[Path], place: Path) -> None:
+    renamed = run("ba-bfl", "training.lr=0.01").rename(place / "ba-bfl-s0")
+    text = output(steelyard("calibration", runs[1], renamed))
+    assert str(runs[1]) in text
+    assert str(renamed) in text
+
+
+def test_a_run_named_twice_is_refused(runs: list[Path]) -> None:
+    result = steelyard("calibration", runs[0], runs[0])
+    assert (result.exit_code, result.stderr) == (2, "error: name each run once.\n")
