@@ -28,6 +28,7 @@ COLOURS = {
     "GAA": "#b3412f",
     "RKLB": "#12606c",
     "WB": "#6a5d9b",
+    "α = 1/2": "#4f7f3f",
     "forward KL": "#9fb3bd",
     "FedAvg": "#b3412f",
     "FedAvg at T": "#c98b2b",

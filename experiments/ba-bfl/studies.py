@@ -48,7 +48,15 @@ SMALL: Changes = {  # to see that it works
     "training.epochs": 1,
     "training.batch_size": 16,
 }
-RULES = {"AALV": "aalv", "EAA": "eaa", "GAA": "gaa", "RKLB": "rklb", "WB": "wb", "forward KL": "forward-kl"}
+RULES = {  # the paper's, and two beyond it
+    "AALV": "aalv",
+    "EAA": "eaa",
+    "GAA": "gaa",
+    "RKLB": "rklb",
+    "WB": "wb",
+    "α = 1/2": "alpha",
+    "forward KL": "forward-kl",
+}
 
 
 def bayesian(last: int, rule: str = "rklb", **changes: Any) -> dict[str, Any]:
