@@ -25,6 +25,17 @@ WORKERS: int | None = None  # all cores
 SCORES = ("accuracy", "ece", "nll", "brier")
 SCALED = ("temperature", "ece_scaled", "nll_scaled", "brier_scaled")
 FAIR = ("client_accuracy_weighted", "client_accuracy_worst10")
+COLUMNS = {  # of a table: the score, and how it is shown
+    "accuracy %": ("accuracy", 100, 2),
+    "ECE %": ("ece", 100, 2),
+    "NLL": ("nll", 1, 3),
+    "Brier": ("brier", 1, 3),
+    "ECE % at T": ("ece_scaled", 100, 2),
+    "NLL at T": ("nll_scaled", 1, 3),
+    "OOD AUROC": ("ood", 1, 3),
+    "OOD at T": ("ood_scaled", 1, 3),
+    "σ": ("sigma", 1, 3),
+}
 Say = Callable[[str], Any]
 
 
@@ -57,7 +68,7 @@ def summary(cell: Cell, run: Run) -> dict[str, Any]:
     found["sigma"] = statistics.fmean(last[name] for name in sigmas) if sigmas else None
     found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
     if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
-        found["ood"] = foreign_auroc(run)
+        found |= foreign_auroc(run, found["temperature"])
     if cell.study == "table" and any(cell.method == method for method, _ in figures.LOOKED_AT.values()):
         found["shift"] = shifted_scores(run, found["temperature"])
         found["bins"] = reliability(run, found["temperature"])
@@ -76,18 +87,7 @@ def reliability(run: Run, temperature: float) -> dict[str, dict[str, list[float]
 
 def tables(results: Results, out: Path) -> list[Path]:
     """Table 1 for each data set, shifted test data, the priors, and the accuracy under attack."""
-    headings = (
-        "",
-        "seeds",
-        "accuracy %",
-        "ECE %",
-        "NLL",
-        "Brier",
-        "ECE % at T",
-        "NLL at T",
-        "OOD AUROC",
-        "σ",
-    )
+    headings = ("", "seeds", *COLUMNS)
     texts = {
         f"table-{name.split(',')[0].lower()}": markdown_table(
             {method: table_row(list(runs.values())) for method, runs in methods.items()}, headings
@@ -137,13 +137,11 @@ def shift_table(table: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:
-    def column(name: str, factor: float = 1.0, digits: int = 3) -> str:
-        return spread([run[name] for run in runs if run.get(name) is not None], factor, digits)
-
-    return [
-        str(len(runs)), column("accuracy", 100, 2), column("ece", 100, 2), column("nll"), column("brier"),
-        column("ece_scaled", 100, 2), column("nll_scaled"), column("ood"), column("sigma"),
-    ]  # fmt: skip
+    columns = (
+        spread([run[name] for run in runs if run.get(name) is not None], factor, digits)
+        for name, factor, digits in COLUMNS.values()
+    )
+    return [str(len(runs)), *columns]
 
 
 def spread(values: Sequence[float], factor: float, digits: int) -> str:

@@ -24,11 +24,15 @@ SHIFTS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def foreign_auroc(run: Run) -> float:
+def foreign_auroc(run: Run, temperature: float) -> dict[str, float]:
     """The chance that a digit leaves a model of clothes less certain than a piece of clothing does."""
     model, own = load_model(run), load_test(run)
     foreign = replace(mnist().test, mean=own.mean, std=own.std)  # as the model would see any image
-    return auroc(entropy(predict(model, own)), entropy(predict(model, foreign)))
+    seen = [predict(model, each, run.spec["seed"]) for each in (own, foreign)]
+    return {
+        "ood": auroc(*map(entropy, seen)),
+        "ood_scaled": auroc(*(entropy(scaled(each, temperature)) for each in seen)),
+    }
 
 
 def shifted_scores(run: Run, temperature: float) -> dict[str, dict[str, float]]:
