@@ -123,9 +123,8 @@ def draw_sigmas(results: Results, path: Path) -> None:
         f"Bayesian layer {number}": {name: curves[layer] for name, curves in first.items()}
         for number, layer in enumerate(layers, start=1)
     }
-    line_charts(
-        panels, "How wide the posterior is", "round", "σ, root mean variance", path, COLOURS, log=True
-    )
+    title, up = "How wide the posterior is", "σ, root mean variance"
+    line_charts(panels, title, "round", up, path, COLOURS, dashed="WB", log=True)  # on others, as a rule
 
 
 def draw_toy(path: Path) -> None:

@@ -9,6 +9,7 @@ from steelyard.report.look import DPI, FAINT, INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+CROWDED = 300  # times the least on a logarithmic axis
 Lines = Mapping[str, Mapping[float, float]]
 """Values by what is compared and place on the horizontal axis."""
 
@@ -73,10 +74,12 @@ def tidy(place: "Axes") -> None:
 
 
 def _log_scale(place: "Axes") -> None:
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     place.set_yscale("log")
-    place.yaxis.set_minor_locator(LogLocator(subs=(2.0, 3.0, 5.0)))
+    low, high = place.get_ylim()
+    minor = LogLocator(subs=(2.0, 3.0, 5.0)) if high < CROWDED * low else NullLocator()
+    place.yaxis.set_minor_locator(minor)
     place.yaxis.set_major_formatter("{x:g}")
     place.yaxis.set_minor_formatter("{x:g}")
     place.tick_params(which="minor", colors=FAINT, labelsize=7, length=0)
