@@ -101,7 +101,7 @@ def tables(results: Results, out: Path) -> list[Path]:
         },
         headings,
     )
-    texts["shift"] = shift_table(results["table"])
+    texts["shift"], texts["rivals"] = shift_table(results["table"]), rivals_table(results["table"])
     attacks = results["attacks"]
     defences = list(next(iter(attacks.values())))
     texts["attacks"] = markdown_table(
@@ -120,20 +120,37 @@ def tables(results: Results, out: Path) -> list[Path]:
 
 
 def shift_table(table: Mapping[str, Mapping[str, Any]]) -> str:
-    """Accuracy / ECE / NLL, means over the seeds, where the test images are not like those trained on."""
-
-    def shown(runs: Mapping[str, Any], suffix: str, shift: str) -> str:
-        names = ("accuracy", "ece" + suffix, "nll" + suffix)
-        accuracy, ece, nll = (figures.mean_under(shift, runs, name) for name in names)
-        return f"{100 * accuracy:.1f} / {100 * ece:.1f} / {nll:.2f}"
-
+    """Everybody who is looked at more closely, on the test images as they are, turned and noisy."""
     rows = {
-        f"{dataset.split(',')[0]}, {label}": [shown(methods[method], suffix, shift) for shift in SHIFTS]
+        f"{dataset.split(',')[0]}, {label}": [
+            under(shift, methods[method], suffix, digits=1) for shift in SHIFTS
+        ]
         for dataset, methods in table.items()
         for label, (method, suffix) in figures.LOOKED_AT.items()
         if method in methods
     }
     return markdown_table(rows, ("", *SHIFTS))
+
+
+def rivals_table(table: Mapping[str, Mapping[str, Any]]) -> str:
+    """Does it pay? The posterior beside FedAvg and FedAvg at a temperature, in short."""
+    rivals = {"FedAvg": "FedAvg", "FedAvg at T": "FedAvg at T", "RKLB": "three Bayesian layers"}
+    picked = [figures.LOOKED_AT[label] for label in rivals]
+    rows: dict[str, list[str]] = {}
+    for dataset, methods in table.items():
+        for shift, said in (("none", ""), ("15°", ", turned by 15°"), ("noise 30 %", ", 30 % noise")):
+            rows[dataset + said] = [under(shift, methods[method], suffix) for method, suffix in picked]
+        found = [[run.get("ood" + suffix) for run in methods[method].values()] for method, suffix in picked]
+        if all(None not in values for values in found):
+            rows[f"{dataset}, told from MNIST (AUROC)"] = [spread(values, 1, 3) for values in found]
+    return markdown_table(rows, ("accuracy % / ECE % / NLL", *rivals.values()))
+
+
+def under(shift: str, runs: Mapping[str, Any], suffix: str, digits: int = 2) -> str:
+    """Accuracy / ECE / NLL, means over the seeds, where the test images are not like those trained on."""
+    names = ("accuracy", "ece" + suffix, "nll" + suffix)
+    accuracy, ece, nll = (figures.mean_under(shift, runs, name) for name in names)
+    return f"{100 * accuracy:.{digits}f} / {100 * ece:.{digits}f} / {nll:.{digits + 1}f}"
 
 
 def table_row(runs: Sequence[dict[str, Any]]) -> list[str]:

@@ -44,6 +44,7 @@ def test_the_quick_version_writes_every_table_and_figure(
         "table-fashionmnist.md",
         "attacks.md",
         "priors.md",
+        "rivals.md",
         "shift.md",
         "sigma.png",
         "reliability-fashionmnist.png",
