@@ -88,15 +88,15 @@ def draw_bins(name: str, rows: Mapping[str, Mapping[str, Any]], out: Path) -> Pa
 
 
 def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
-    """Means over the seeds, of FedAvg and of RKLB with one, two and three Bayesian layers."""
-    return {
-        name: {
-            last: statistics.fmean(run[measure] for run in rows[method].values())
-            for last, method in LAYERS.items()
-            if method in rows
+    """Of FedAvg and of RKLB with one, two and three Bayesian layers, means over the seeds that all have."""
+    lines: dict[str, dict[float, float]] = {}
+    for name, rows in table.items():
+        runs = {last: rows[method] for last, method in LAYERS.items()}
+        seeds = [seed for seed in runs[0] if all(seed in each for each in runs.values())]
+        lines[name] = {
+            last: statistics.fmean(each[seed][measure] for seed in seeds) for last, each in runs.items()
         }
-        for name, rows in table.items()
-    }
+    return lines
 
 
 def by_angle(rows: Mapping[str, Mapping[str, Any]]) -> Lines:
