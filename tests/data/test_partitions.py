@@ -244,7 +244,7 @@ def test_impossible_requests_are_refused_with_the_numbers(
         deal(seeded())
 
 
-@pytest.mark.skipif("STEELYARD_DATA" not in os.environ, reason="needs STEELYARD_DATA with mnist/")
+@pytest.mark.skipif(not os.environ.get("STEELYARD_DATA"), reason="needs STEELYARD_DATA with mnist/")
 def test_mnist_in_300_shards_gives_twenty_clients_400_rows_each() -> None:
     packed = (Path(os.environ["STEELYARD_DATA"]) / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes()
     labels = torch.frombuffer(bytearray(gzip.decompress(packed)[8:]), dtype=torch.uint8).long()
