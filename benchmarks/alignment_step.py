@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from turns import show
 
+from steelyard.client.learner import descend
+from steelyard.client.working_model import working_copy_of
 from steelyard.layout import flatten, layout_of
-from steelyard.learner import descend
 from steelyard.nn.zoo import light_cnn, mlp
 from steelyard.objectives import Alignment, CrossEntropy, Objective
 from steelyard.objectives.base import Local
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_like
+from steelyard.settings import Training
 from steelyard.types import Broadcast, Message
 
 SHAPE, CLASSES, BATCH = (1, 28, 28), 10, 64
@@ -32,7 +32,7 @@ FORMS: dict[str, Objective] = {
 
 def stepper(model: nn.Module, objective: Objective) -> Callable[[], object]:
     """One training step, as a client makes it."""
-    scratch, layout = scratch_like(model), layout_of(model)
+    scratch, layout = working_copy_of(model), layout_of(model)
     scratch.model.train()
     offers = {"direction": torch.randn(layout.num_parameters)}
     broadcast = Broadcast(2, Message(flatten(scratch.tensors, layout)), offers)

@@ -12,13 +12,13 @@ from itertools import repeat
 import torch
 from turns import show
 
-from steelyard.learner import descend
+from steelyard.client.learner import descend
+from steelyard.client.working_model import working_copy_of
 from steelyard.nn.variational import bayesian
 from steelyard.nn.zoo import hybrid_cnn
 from steelyard.objectives import CrossEntropy, Elbo, Objective
 from steelyard.objectives.base import Local
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_like
+from steelyard.settings import Training
 from steelyard.sharing import Posterior
 from steelyard.types import Broadcast
 
@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[int, Objective]] = {
 def stepper(last: int, objective: Objective, size: int) -> Callable[[], object]:
     """One training step, as a client makes it."""
     model = bayesian(hybrid_cnn(SHAPE, CLASSES), last)
-    scratch, sharing = scratch_like(model), Posterior()
+    scratch, sharing = working_copy_of(model), Posterior()
     scratch.model.train()
     layout = sharing.layout(model)
     broadcast = Broadcast(1, sharing.read(scratch.tensors, layout))

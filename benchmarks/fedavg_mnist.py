@@ -16,9 +16,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import steelyard as sy
-from steelyard.experiment import build
-from steelyard.report.summary import summarise
-from steelyard.spec import load_spec
+from steelyard.runs.summary import summarise
+from steelyard.specs.running import build
+from steelyard.specs.schema import load_spec
 
 PRESET = "fedavg-mnist-shards"
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from steelyard.client.optimizers import OPTIMIZERS
 from steelyard.nn.zoo import mlp
-from steelyard.optimizers import OPTIMIZERS, Training
+from steelyard.settings import Training
 
 
 def microseconds(step: Callable[[], object], repeats: int = 2000) -> float:

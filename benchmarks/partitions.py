@@ -8,8 +8,8 @@ import time
 
 import torch
 
-from steelyard import registry
 from steelyard.seeds import generator
+from steelyard.specs import registry
 
 ROWS, CLIENTS = 60_000, 1_000
 SETTINGS = {"shards": {"shards": 2_000}}  # two for each client

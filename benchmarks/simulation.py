@@ -27,7 +27,7 @@ from contenders.process import keep_house, run
 from contenders.report import ENGINES, Results, header, middle, milliseconds, report, table
 from contenders.setting import Setting
 
-from steelyard import registry
+from steelyard.specs import registry
 
 HERE = Path(__file__).parent
 PROGRAMS = {"loop": "loop", "flower": "flower_simulation", "pfl": "pfl_simulation"}

@@ -11,8 +11,9 @@ from torch import nn
 
 import steelyard as sy
 from steelyard.attacks import Gaussian, VarianceDeflation
+from steelyard.client.predict import predict
 from steelyard.combining import Rklb
-from steelyard.evaluation import auroc, entropy, predict
+from steelyard.metrics import auroc, entropy
 from steelyard.objectives import Elbo
 from steelyard.sharing import Posterior
 from steelyard.weighing import Majority

@@ -6,18 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steelyard.aggregation import Server
 from steelyard.algorithm import Algorithm
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
-from steelyard.federation import Federation
-from steelyard.geometry import Geometry
 from steelyard.objectives import CrossEntropy, Objective, Proximal
-from steelyard.objectives.base import Bound, Local
-from steelyard.optimizers import Training
+from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import Federation
+from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Samples, Weigher
+from steelyard.weighing.geometry import Geometry
 
 
 class Directed(Objective):
@@ -28,7 +27,7 @@ class Directed(Objective):
     def __init__(self) -> None:
         self.received: list[tuple[int, Tensor]] = []
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         self.received.append((local.broadcast.round, local.broadcast.offers["direction"].clone()))
         return CrossEntropy().bind(local)
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard import combine, functional, registry, weigh
+from steelyard import combine, functional, weigh
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry, block_width
+from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Samples, Uniform, Weigher
+from steelyard.weighing.geometry import Geometry, block_width
 
 ROWS = [[0.0, 0.0, 4.0], [4.0, 8.0, 0.0]]
 
@@ -274,7 +275,7 @@ def unequal(clients: int = 7) -> Tensor:
     return torch.randn(size, generator=generator) + torch.linspace(0.5, 3, clients).unsqueeze(1) * noise
 
 
-@pytest.mark.parametrize("rule", registry.names("rules"))
+@pytest.mark.parametrize("rule", registry.names("weighing"))
 def test_a_list_a_matrix_and_a_file_weigh_the_same(rule: str, tmp_path: Path) -> None:
     rows = unequal()
     expected = weigh(rows, rule).weights
@@ -282,14 +283,14 @@ def test_a_list_a_matrix_and_a_file_weigh_the_same(rule: str, tmp_path: Path) ->
         torch.testing.assert_close(weigh(form, rule).weights, expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("rule", registry.names("combiners"))
+@pytest.mark.parametrize("rule", registry.names("combining"))
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_a_file_is_combined_by_parts(
     rule: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(functional, "PART_BYTES", 8 * 7 * 30_000)
     rows, weights = unequal(), torch.tensor([1, 2, 3, 4, 3, 2, 1]) / 16
-    spread = torch.ones_like(rows) if "variance" in registry.find("combiners", rule).needs else None  # type: ignore[attr-defined]
+    spread = torch.ones_like(rows) if "variance" in registry.find("combining", rule).needs else None  # type: ignore[attr-defined]
     combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule, variances=spread)
     at_once = combine(rows, weights, rule, variances=spread)
     torch.testing.assert_close(combined.mean, at_once.mean)

@@ -11,20 +11,17 @@ ROOT = Path(steelyard.__file__).parent
 
 LAYERS = [
     {"errors", "types", "seeds"},
-    {"layout", "geometry", "screening", "registry", "layers", "nn", "optimizers", "shelf"},
-    {"objectives", "sharing", "weighing", "combining", "attacks", "data"},
-    {"aggregation", "scratch", "evaluation"},
-    {"learner"},
-    {"stacked"},
-    {"adversaries", "algorithm", "ledger", "checks", "models", "state"},
-    {"record"},
+    {"layout", "settings", "nn", "metrics"},
+    {"objectives", "sharing", "weighing", "combining"},
+    {"algorithm", "attacks"},
+    {"data"},
+    {"client", "server"},
     {"engines"},
-    {"federation"},
-    {"spec", "functional"},
-    {"experiment"},
-    {"recorded", "report", "batch"},
-    {"comparison", "axes", "study"},
-    {"grid"},
+    {"runs"},
+    {"simulation"},
+    {"specs"},
+    {"functional", "studies"},
+    {"report"},
     {"cli"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -47,7 +44,7 @@ def imported_parts(path: Path) -> set[str]:
 
 
 def test_every_part_has_a_layer() -> None:
-    assert {part_of(path) for path in FILES} - {"presets"} == set(RANK)
+    assert {part_of(path) for path in FILES} == set(RANK)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import steelyard as sy
-from steelyard import registry
-from steelyard.grid import read_grid
-from steelyard.layers import parse_override, presets
-from steelyard.spec import load_spec
+from steelyard.specs import registry
+from steelyard.specs.schema import load_spec
+from steelyard.specs.sources import parse_override, presets
+from steelyard.studies.grid import read_grid
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -36,7 +36,7 @@ def test_the_specs_shown_are_valid() -> None:
 
 
 def test_everything_that_answers_a_question_is_in_the_table() -> None:
-    for family in ("objectives", "sharings", "rules", "combiners", "datasets", "models"):
+    for family in ("objectives", "sharing", "weighing", "combining", "datasets", "models"):
         for name in registry.names(family):
             assert f"`{name}`" in README, name
 

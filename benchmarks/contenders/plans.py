@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from contenders.setting import Setting, read
 from steelyard.data import Examples
-from steelyard.experiment import build
 from steelyard.seeds import derive
-from steelyard.spec import load_spec
+from steelyard.specs.running import build
+from steelyard.specs.schema import load_spec
 
 
 class Plan(NamedTuple):

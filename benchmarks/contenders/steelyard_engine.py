@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from contenders.setting import argument, read, say_round
-from steelyard import registry
-from steelyard.experiment import build, recorder_for
-from steelyard.spec import load_spec
+from steelyard.specs import registry
+from steelyard.specs.running import build, recorder_for
+from steelyard.specs.schema import load_spec
 
 
 class Watched:

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import torch
 
-from steelyard.experiment import build
-from steelyard.spec import Spec, load_spec
+from steelyard.specs.running import build
+from steelyard.specs.schema import Spec, load_spec
 
 TURNS, STEPS = 30, 10
 ONE_CLIENT = {

@@ -11,13 +11,13 @@ from studies import RULES
 from unseen import ANGLES
 
 import steelyard as sy
-from steelyard.evaluation import Bins
+from steelyard.metrics import Bins
 from steelyard.report.charts import Lines, line_charts, tidy
-from steelyard.report.look import DPI, FAINT, INK
 from steelyard.report.reliability import draw_reliability
 from steelyard.report.split import draw_spec
-from steelyard.spec import Spec
-from steelyard.study import Results
+from steelyard.report.style import DPI, FAINT, INK
+from steelyard.specs.schema import Spec
+from steelyard.studies.cells import Results
 
 COLOURS = {
     "FashionMNIST": "#12606c",

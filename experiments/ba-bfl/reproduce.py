@@ -14,12 +14,12 @@ from cost import step_costs
 from studies import cells
 from unseen import SHIFTS, foreign_auroc, shifted_scores
 
-from steelyard.evaluation import bins, scaled
-from steelyard.record import Run
-from steelyard.recorded import load_predictions
+from steelyard.metrics import bins, scaled
 from steelyard.report.charts import markdown_table
-from steelyard.spec import Spec
-from steelyard.study import Cell, Results, run_cells
+from steelyard.runs.reader import Run
+from steelyard.specs.loading import load_predictions
+from steelyard.specs.schema import Spec
+from steelyard.studies.cells import Cell, Results, run_cells
 
 WORKERS: int | None = None  # all cores
 SCORES = ("accuracy", "ece", "nll", "brier")

@@ -9,8 +9,8 @@ from typing import Any
 
 import svhn
 
-from steelyard.spec import load_spec
-from steelyard.study import Cell
+from steelyard.specs.schema import load_spec
+from steelyard.studies.cells import Cell
 
 Changes = Mapping[str, Any]
 SEEDS = (0, 1, 2)

@@ -7,13 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from steelyard.client.predict import predict
 from steelyard.data.examples import Examples
 from steelyard.data.mnist import mnist
 from steelyard.data.shifts import noise, rotation
-from steelyard.evaluation import accuracy, auroc, entropy, predict, scaled
-from steelyard.evaluation.calibration import honesty
-from steelyard.record import Run
-from steelyard.recorded import load_model, load_test
+from steelyard.metrics import accuracy, auroc, entropy, scaled
+from steelyard.metrics.calibration import calibration_scores
+from steelyard.runs.reader import Run
+from steelyard.specs.loading import load_model, load_test
 
 ANGLES = (15, 30, 45)
 NOISES = (10, 20, 30)
@@ -41,8 +42,12 @@ def shifted_scores(run: Run, temperature: float) -> dict[str, dict[str, float]]:
 
     def scores(shift: Callable[..., Tensor]) -> dict[str, float]:
         predicted, labels = predict(model, shifted(own, shift), run.spec["seed"]), own.labels
-        at_temperature = honesty(scaled(predicted, temperature), labels, "_scaled")
-        return {"accuracy": accuracy(predicted, labels), **honesty(predicted, labels), **at_temperature}
+        at_temperature = calibration_scores(scaled(predicted, temperature), labels, "_scaled")
+        return {
+            "accuracy": accuracy(predicted, labels),
+            **calibration_scores(predicted, labels),
+            **at_temperature,
+        }
 
     return {name: scores(shift) for name, shift in SHIFTS.items()}
 

@@ -6,8 +6,8 @@ Seeds 100 to 109 were used to find the recipe `chfl`; the reported seeds were no
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from steelyard.spec import load_spec
-from steelyard.study import Cell
+from steelyard.specs.schema import load_spec
+from steelyard.studies.cells import Cell
 
 Changes = Mapping[str, Any]
 TABULAR_SEEDS = tuple(range(10))

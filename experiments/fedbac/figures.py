@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.report.charts import line_charts, tidy
-from steelyard.report.look import DPI, FAINT, INK
+from steelyard.report.style import DPI, FAINT, INK
 
 CLAIMED = {"FedAvg": 0.86, "FedBaC, no regulariser": 0.88, "FedBaC, literal": 0.92}
 """Final accuracy in the report."""

@@ -13,9 +13,9 @@ import why
 from figures import CLAIMED, bars, curves_by_seed
 from studies import SEEDS, SMALL, cells
 
-from steelyard.record import Run
 from steelyard.report.charts import markdown_table
-from steelyard.study import Cell, Results, run_cells
+from steelyard.runs.reader import Run
+from steelyard.studies.cells import Cell, Results, run_cells
 
 COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
 KEPT = ("accuracy", "loss", *COUPLINGS)

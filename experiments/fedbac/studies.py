@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from steelyard.spec import load_spec
-from steelyard.study import Cell
+from steelyard.specs.schema import load_spec
+from steelyard.studies.cells import Cell
 from steelyard.types import EMPTY
 
 SEEDS = (0, 1, 2)

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from studies import SHARDS, under
 
-from steelyard.experiment import build
-from steelyard.geometry import Geometry
 from steelyard.report.charts import tidy
-from steelyard.report.look import DPI, FAINT, INK
-from steelyard.spec import load_spec
+from steelyard.report.style import DPI, FAINT, INK
+from steelyard.specs.running import build
+from steelyard.specs.schema import load_spec
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.concord import coherence, towards_others
 from steelyard.weighing.consensus import cosines_with
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines
 from steelyard.weighing.steps import normalised
 

@@ -14,10 +14,10 @@ from figures import draw
 from linear import one_round, over_rounds
 from unequal import unequal
 
-from steelyard.batch import Outcome
-from steelyard.grid import Cell, read_grid, run_grid
-from steelyard.record import Run
 from steelyard.report.charts import Lines, markdown_table
+from steelyard.runs.reader import Run
+from steelyard.studies.grid import Cell, read_grid, run_grid
+from steelyard.studies.parallel_runs import Outcome
 
 HERE = Path(__file__).parent
 PAPER = {  # Table 1: synthetic error, MNIST and Shakespeare accuracy

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from steelyard.aggregation import Server
     from steelyard.algorithm import Algorithm
     from steelyard.data.clients import Client, Population
     from steelyard.data.dataset import Dataset
     from steelyard.data.examples import examples
     from steelyard.errors import ClientError, InputError, SteelyardError
-    from steelyard.experiment import resume, run
-    from steelyard.federation import Federation, Result
     from steelyard.functional import combine, weigh
     from steelyard.nn.variational import bayesian
-    from steelyard.optimizers import Training
-    from steelyard.record import Recorder, Run
-    from steelyard.recorded import load_model
+    from steelyard.runs.reader import Run
+    from steelyard.runs.writer import Recorder
+    from steelyard.server.federation import Federation, Result
+    from steelyard.settings import Server, Training
+    from steelyard.specs.loading import load_model
+    from steelyard.specs.running import resume, run
     from steelyard.types import Combined, Weighed
 
 # Loaded on first use: `import steelyard` and `steelyard --help` do not wait for torch.
@@ -32,22 +32,22 @@ _HOMES = {
     "ClientError": "errors",
     "Combined": "types",
     "Dataset": "data.dataset",
-    "Federation": "federation",
+    "Federation": "server.federation",
     "InputError": "errors",
     "Population": "data.clients",
-    "Recorder": "record",
-    "Result": "federation",
-    "Run": "record",
-    "Server": "aggregation",
+    "Recorder": "runs.writer",
+    "Result": "server.federation",
+    "Run": "runs.reader",
+    "Server": "settings",
     "SteelyardError": "errors",
-    "Training": "optimizers",
+    "Training": "settings",
     "Weighed": "types",
     "bayesian": "nn.variational",
     "combine": "functional",
     "examples": "data.examples",
-    "load_model": "recorded",
-    "resume": "experiment",
-    "run": "experiment",
+    "load_model": "specs.loading",
+    "resume": "specs.running",
+    "run": "specs.running",
     "weigh": "functional",
 }
 

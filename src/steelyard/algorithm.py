@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from steelyard.aggregation import Server
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective
 from steelyard.objectives.base import ANNOUNCED
-from steelyard.optimizers import Training
+from steelyard.settings import Server, Training
 from steelyard.sharing import Sharing, WholeModel
 from steelyard.weighing import Samples, Weigher
 
@@ -29,7 +28,7 @@ class Algorithm:
                 f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
                 f"rule {_name(self.weighing)} does not offer it; choose another of the two."
             )
-        if self.objective.of_head and not self.sharing.personal:
+        if self.objective.of_head and not self.sharing.has_private_layers:
             raise InputError(
                 f"objective {_name(self.objective)} learns from a head that is shared, and sharing "
                 f"{_name(self.sharing)} has none; take the sharing `head`."

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard import registry
-from steelyard.aggregation import weigh as apply_weigher
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry, Rows, in_memory
-from steelyard.screening import LARGEST
+from steelyard.server.aggregation import weigh as apply_weigher
+from steelyard.server.screening import LARGEST
+from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
+from steelyard.weighing.geometry import Geometry, Rows, in_memory
 
 PART_BYTES = 16 << 20  # of a file that are combined at a time
 
@@ -41,7 +41,7 @@ def weigh(
     rows = _rows("updates", updates)
     geometry = Geometry(rows)
     _check("updates", rows, (~(geometry.norms <= LARGEST)).nonzero().flatten().tolist())
-    weigher: Weigher = _rule("rules", Weigher, rule, settings)
+    weigher: Weigher = _rule("weighing", Weigher, rule, settings)
     counts = _vector("num_examples", num_examples, len(rows))
     if not bool((counts > 0).all()):
         raise InputError(f"num_examples must be greater than 0, not {counts.tolist()}.")
@@ -63,7 +63,7 @@ def combine(
     tensor([3., 6.])
     """
     rows = _matrix("means", means)
-    combiner: Combiner = _rule("combiners", Combiner, rule, settings)
+    combiner: Combiner = _rule("combining", Combiner, rule, settings)
     if "variance" in combiner.needs and variances is None:
         raise InputError(f"combining rule {rule!r} needs variances.")
     shares = _vector("weights", torch.ones(len(rows)) / len(rows) if weights is None else weights, len(rows))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard import registry
 from steelyard.attacks import (
     ALittleIsEnough,
     Attack,
@@ -34,7 +33,8 @@ from steelyard.attacks import (
 from steelyard.attacks.base import Scene
 from steelyard.attacks.colluding import largest_z
 from steelyard.errors import InputError
-from steelyard.screening import screen
+from steelyard.server.screening import screen
+from steelyard.specs import registry
 from steelyard.types import Message, Reply
 
 SIZE = 30

@@ -7,11 +7,11 @@ import pytest
 from calls import QUICK, output, steelyard
 
 import steelyard as sy
-from steelyard import registry
 from steelyard.cli import KINDS
-from steelyard.layers import parse_override
-from steelyard.record import Run
-from steelyard.spec import load_spec
+from steelyard.runs.reader import Run
+from steelyard.specs import registry
+from steelyard.specs.schema import load_spec
+from steelyard.specs.sources import parse_override
 
 
 def test_run_writes_the_settings_it_was_given(place: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from calls import output, steelyard
 
-from steelyard.record import Run
+from steelyard.runs.reader import Run
 
 SMALL = """
 preset = "poisoned"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls import QUICK, output, steelyard
 
-from steelyard.record import Run, runs_in
+from steelyard.runs.reader import Run, runs_in
 
 AXES = ("--rows", "weighing=samples,uniform", "--columns", "data.partition=iid,shards", "--workers", 1)
 FILE = """

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from calls import QUICK, output, steelyard
 
-from steelyard.record import Recorder, Run
+from steelyard.runs.reader import Run
+from steelyard.runs.writer import Recorder
 from steelyard.types import Round
 
 
@@ -17,7 +18,7 @@ from steelyard.types import Round
         ("compare", "fedavg", "--seeds", "0", *QUICK),
         ("show", "RUN"),
         ("calibration", "RUN"),
-        ("list", "rules"),
+        ("list", "weighing"),
         ("list", "presets"),
         ("data", "list"),
         ("data", "where"),

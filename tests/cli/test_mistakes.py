@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from calls import QUICK, output, steelyard
 
-from steelyard.record import Run
+from steelyard.runs.reader import Run
 
 BAD = {
     "a wrong key": (("run", "rouds=3"), "unknown key 'rouds': did you mean 'rounds'?"),

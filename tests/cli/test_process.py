@@ -11,7 +11,7 @@ import pytest
 from calls import process
 
 import steelyard as sy
-from steelyard.record import Run
+from steelyard.runs.reader import Run
 
 
 def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:

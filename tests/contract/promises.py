@@ -8,9 +8,9 @@ import torch
 from cases import WeigherCase
 from torch import Tensor
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, Weighed
 from steelyard.weighing import Weigher
+from steelyard.weighing.geometry import Geometry
 
 CLIENTS = 6
 SIZE = 40

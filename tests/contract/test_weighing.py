@@ -8,13 +8,13 @@ from cases import WEIGHERS, WeigherCase
 from promises import CLIENTS, PROMISES, agree, draw
 from torch import Tensor
 
-from steelyard import registry
+from steelyard.specs import registry
 
 CASES = [pytest.param(case, id=repr(case.rule)) for cases in WEIGHERS.values() for case in cases]
 
 
 def test_every_rule_has_a_row() -> None:
-    assert set(WEIGHERS) == set(registry.names("rules"))
+    assert set(WEIGHERS) == set(registry.names("weighing"))
 
 
 @pytest.mark.parametrize("case", CASES)

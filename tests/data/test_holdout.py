@@ -11,21 +11,22 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import steelyard
-from steelyard import registry
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import LabelFlip
+from steelyard.client.predict import predict
 from steelyard.data.clients import Client, Population, deal, held_count
 from steelyard.data.digits import digits
 from steelyard.data.examples import Examples
 from steelyard.engines import Engine, Pool, Serial, Vectorized
 from steelyard.errors import InputError
-from steelyard.evaluation import brier, ece, fit_temperature, merge_temperatures, nll, predict, scaled
-from steelyard.experiment import build, deal_clients
-from steelyard.federation import Federation, Result
+from steelyard.metrics import brier, ece, fit_temperature, merge_temperatures, nll, scaled
 from steelyard.objectives import SquaredError
-from steelyard.optimizers import Training
 from steelyard.seeds import generator
-from steelyard.spec import load_spec
+from steelyard.server.federation import Federation, Result
+from steelyard.settings import Training
+from steelyard.specs import registry
+from steelyard.specs.running import build, deal_clients
+from steelyard.specs.schema import load_spec
 
 DIGITS = digits()
 QUICK = {"rounds": 2, "data.clients": 4, "engine": "serial"}

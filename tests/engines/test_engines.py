@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
+from steelyard.client.predict import BATCH
 from steelyard.data.clients import Client
 from steelyard.engines import Auto, Engine, Pool, Serial, auto, pool
 from steelyard.errors import InputError
-from steelyard.evaluation.predict import BATCH
-from steelyard.federation import Federation, Result
-from steelyard.geometry import Geometry
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy
-from steelyard.objectives.base import Bound, Local
-from steelyard.optimizers import Training
+from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import Federation, Result
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.types import Broadcast, RoundInfo, State, Weighed
 from steelyard.weighing import Samples
+from steelyard.weighing.geometry import Geometry
 
 CLIENTS = 5
 
@@ -227,10 +227,10 @@ class Directed(Samples):
 class Following(CrossEntropy):
     needs = frozenset({"direction"})  # type: ignore[assignment]
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         strength = float(local.broadcast.offers["direction"].sum())
         loss = super().bind(local).loss
-        return Bound(lambda inputs, targets: loss(inputs, targets) * (1 + strength))
+        return LocalLoss(lambda inputs, targets: loss(inputs, targets) * (1 + strength))
 
 
 class Counting(WholeModel):

@@ -35,8 +35,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.engines import Ray, Serial, pool
 from steelyard.engines import ray as engine
 from steelyard.errors import InputError, SteelyardError
-from steelyard.federation import Federation
-from steelyard.optimizers import Training
+from steelyard.server.federation import Federation
+from steelyard.settings import Training
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
@@ -222,7 +222,7 @@ def test_a_cluster_that_is_not_there_is_reported_at_once(address: str) -> None:
 def test_ray_is_listed_but_not_imported() -> None:
     program = (
         "import sys, steelyard.cli\n"
-        "from steelyard.registry import describe\n"
+        "from steelyard.specs.registry import describe\n"
         "assert 'ray' in [each['name'] for each in describe('engines')]\n"
         "assert 'ray' not in sys.modules"
     )

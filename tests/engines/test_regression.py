@@ -12,10 +12,10 @@ import steelyard as sy
 from steelyard.data.clients import Client
 from steelyard.engines import Engine, Pool, Serial, Vectorized
 from steelyard.errors import InputError
-from steelyard.experiment import deal_clients
-from steelyard.federation import Federation, Result
 from steelyard.objectives import SquaredError
-from steelyard.spec import load_spec
+from steelyard.server.federation import Federation, Result
+from steelyard.specs.running import deal_clients
+from steelyard.specs.schema import load_spec
 
 SPEC: dict[str, Any] = {
     "data.dataset": {"name": "synthetic-linear", "features": 10, "rows": 50, "noise": [0.1, 0.4]},

@@ -18,11 +18,11 @@ from steelyard.engines import Auto, Engine, Pool, Serial, Vectorized, vectorized
 from steelyard.engines.base import Workload
 from steelyard.engines.vectorized import VectorizedSession, pays
 from steelyard.errors import InputError
-from steelyard.federation import Federation, Result
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy, Objective, Proximal
-from steelyard.objectives.base import Bound, Local
-from steelyard.optimizers import Training
+from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import Federation, Result
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.types import State
@@ -177,7 +177,7 @@ class Steering(nn.Module):
 
 
 class Alone(CrossEntropy):
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         return super().bind(local)._replace(losses=None)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from steelyard.data.digits import digits
 from steelyard.data.shifts import noise
-from steelyard.evaluation import Bins
+from steelyard.metrics import Bins
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "ba-bfl"
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steelyard.cli import app
-from steelyard.grid import read_grid, run_grid
+from steelyard.studies.grid import read_grid, run_grid
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "untrusted"
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from steelyard.client.working_model import working_copy_of
 from steelyard.nn.pooling import BlockMaxPool2d, quicken_pooling
-from steelyard.scratch import scratch_like
 
 
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
@@ -55,7 +55,7 @@ def test_only_what_can_be_done_blockwise_is_replaced() -> None:
 
 def test_a_scratch_model_pools_quickly_and_the_users_model_is_left_alone() -> None:
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 2))
-    scratch = scratch_like(model)
+    scratch = working_copy_of(model)
     assert type(scratch.model[1]) is BlockMaxPool2d
     assert type(model[1]) is nn.MaxPool2d
     assert scratch.tensors.keys() == model.state_dict().keys()

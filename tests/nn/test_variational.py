@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import steelyard as sy
+from steelyard.client.predict import predict
 from steelyard.data.examples import examples
 from steelyard.errors import InputError
-from steelyard.evaluation import predict
 from steelyard.layout import layout_of
 from steelyard.nn import zoo
 from steelyard.nn.variational import (

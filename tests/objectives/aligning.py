@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from steelyard.layout import Layout, layout_of
 from steelyard.objectives import Objective
-from steelyard.objectives.base import Bound, Local
+from steelyard.objectives.base import Local, LocalLoss
 from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -45,13 +45,13 @@ def some_direction(model: nn.Module) -> Tensor:
 
 def bind(
     objective: Objective, model: nn.Module, direction: Tensor | None, layout: Layout | None = None
-) -> Bound:
+) -> LocalLoss:
     offers = {} if direction is None else {"direction": direction}
     broadcast = Broadcast(2, Message(torch.zeros(0)), offers)
     return objective.bind(Local(model, trained(model), broadcast, 12, layout or layout_of(model)))
 
 
-def full(model: nn.Module, bound: Bound, inputs: Tensor = INPUTS) -> Tensor:
+def full(model: nn.Module, bound: LocalLoss, inputs: Tensor = INPUTS) -> Tensor:
     """The gradient of the loss and what the objective adds to it."""
     model.zero_grad()
     bound.loss(inputs, TARGETS).backward()

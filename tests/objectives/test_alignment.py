@@ -24,12 +24,12 @@ from aligning import (
 )
 from torch import Tensor, nn
 
+from steelyard.client.learner import Learner, descend
+from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import examples
 from steelyard.layout import flatten, layout_of, tensors_of
-from steelyard.learner import Learner, descend
 from steelyard.objectives import Alignment, CrossEntropy, Objective, Proximal
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_in
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.types import Broadcast, Message
 
@@ -187,7 +187,7 @@ def learn(
     learner = Learner(objective, WholeModel(), layout, Training(lr=0.5, batch_size=5, epochs=4), seed=0)
     offers = {} if direction is None else {"direction": direction}
     broadcast = Broadcast(1, Message(flatten(tensors_of(model), layout)), offers)
-    reply = learner.train(scratch_in(model), "a", examples(INPUTS, TARGETS), broadcast, {}).reply
+    reply = learner.train(working_model_in(model), "a", examples(INPUTS, TARGETS), broadcast, {}).reply
     return reply.message.mean, reply.metrics["loss"]
 
 

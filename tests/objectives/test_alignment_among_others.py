@@ -23,20 +23,20 @@ from aligning import (
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
+from steelyard.client.learner import Learner
 from steelyard.data.examples import examples
 from steelyard.engines import Engine, Pool, Serial
+from steelyard.engines.joint_training import why_not_stacked
 from steelyard.errors import InputError
-from steelyard.federation import Federation, Result
-from steelyard.geometry import Geometry
 from steelyard.layout import flatten, layout_of, tensors_of
-from steelyard.learner import Learner
 from steelyard.objectives import Alignment, CrossEntropy, Objective, Proximal, SquaredError
-from steelyard.optimizers import Training
-from steelyard.registry import build, complete
+from steelyard.server.federation import Federation, Result
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
-from steelyard.stacked import why_not_stacked
+from steelyard.specs.registry import build, complete
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Samples, Weigher
+from steelyard.weighing.geometry import Geometry
 
 # Among others
 

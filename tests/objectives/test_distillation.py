@@ -8,20 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steelyard import registry
 from steelyard.algorithm import Algorithm
+from steelyard.client.learner import Learner
+from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import examples
 from steelyard.errors import InputError
 from steelyard.layout import tensors_of
-from steelyard.learner import Learner
 from steelyard.nn.variational import bayesian
 from steelyard.objectives import Anchor, CrossEntropy, Distillation, Elbo, Objective, Proximal
-from steelyard.objectives.base import Around, Bound, Local
+from steelyard.objectives.base import Local, LocalLoss, Wrapper
 from steelyard.objectives.distillation import dkd, temperature
 from steelyard.objectives.teacher import Teacher
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_in
+from steelyard.settings import Training
 from steelyard.sharing import Head, Sharing, WholeModel
+from steelyard.specs import registry
 from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -262,17 +262,17 @@ class FailingError(Exception):
     """Something goes wrong in the middle of a loss."""
 
 
-class Failing(Around):
+class Failing(Wrapper):
     """An objective that breaks, after the model has run."""
 
     base: Objective = CrossEntropy()
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             local.model(inputs)
             raise FailingError
 
-        return Bound(loss)
+        return LocalLoss(loss)
 
 
 @pytest.mark.parametrize("make", [Distillation, Anchor])
@@ -382,7 +382,7 @@ def learn(objective: Objective, round: int = 2) -> tuple[Tensor, Tensor, float]:
     broadcast = Broadcast(round, Message(HEAD.float()), {}, 10)
     start = sharing.keep(tensors_of(model), layout)
     data = examples(INPUTS.float(), TARGETS)
-    reply = learner.train(scratch_in(model), "a", data, broadcast, start).reply
+    reply = learner.train(working_model_in(model), "a", data, broadcast, start).reply
     return reply.message.mean, model[0].weight.detach(), reply.metrics["loss"]
 
 

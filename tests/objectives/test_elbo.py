@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import steelyard as sy
-from steelyard import registry
+from steelyard.client.learner import Learner
+from steelyard.client.working_model import working_copy_of, working_model_in
 from steelyard.data.examples import examples
+from steelyard.engines.joint_training import why_not_stacked
 from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
-from steelyard.learner import Learner
 from steelyard.nn.variational import VariationalConv2d, bayesian, gaussians, kl
 from steelyard.objectives import CrossEntropy, Elbo, Objective, Proximal, SquaredError
-from steelyard.objectives.base import Bound, Local
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_in, scratch_like
+from steelyard.objectives.base import Local, LocalLoss
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
-from steelyard.stacked import why_not_stacked
+from steelyard.specs import registry
 from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -43,7 +43,7 @@ def wander(model: nn.Module) -> None:
             parameter.add_(0.5 * torch.randn_like(parameter))
 
 
-def bind(objective: Objective, model: nn.Module, examples: int = EXAMPLES) -> Bound:
+def bind(objective: Objective, model: nn.Module, examples: int = EXAMPLES) -> LocalLoss:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     broadcast = Broadcast(1, Message(torch.zeros(0)))
     return objective.bind(Local(model, trained, broadcast, examples, layout_of(model)))
@@ -53,7 +53,7 @@ def normals(model: nn.Module) -> list[Normal]:
     return [Normal(each.mean, (each.pace * each.spread).exp()) for each in gaussians(model)]
 
 
-def found(model: nn.Module, bound: Bound, inputs: Tensor = INPUTS) -> tuple[Tensor, list[Tensor | None]]:
+def found(model: nn.Module, bound: LocalLoss, inputs: Tensor = INPUTS) -> tuple[Tensor, list[Tensor | None]]:
     """The value and the gradients as a training step has them, with a fixed draw."""
     model.zero_grad()
     torch.manual_seed(7)
@@ -100,7 +100,7 @@ def test_a_convolution_in_another_order_of_memory_is_regularised_all_the_same() 
     torch.manual_seed(0)
     made = nn.Sequential(VariationalConv2d(2, 3, 2, sigma=0.3), nn.Flatten(), nn.Linear(12, 3)).double()
     images = torch.randn(12, 2, 3, 3, dtype=torch.float64)
-    model = scratch_like(made).model
+    model = working_copy_of(made).model
     assert not model[0].weight.is_contiguous()
     bound = bind(Elbo(), model)
     wander(model)
@@ -164,7 +164,9 @@ def learn(objective: Objective, model: nn.Module | None = None, **settings: Any)
     training = Training(**{"lr": 0.1, "batch_size": 5, "epochs": 4, **settings})
     learner = Learner(objective, WholeModel(), layout, training, seed=0)
     broadcast = Broadcast(1, Message(flatten(tensors_of(model), layout)))
-    return learner.train(scratch_in(model), "a", examples(INPUTS, TARGETS), broadcast, {}).reply.message.mean
+    return learner.train(
+        working_model_in(model), "a", examples(INPUTS, TARGETS), broadcast, {}
+    ).reply.message.mean
 
 
 def test_training_draws_from_the_clients_seed() -> None:

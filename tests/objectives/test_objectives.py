@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
+from steelyard.client.learner import Learner
+from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import examples
 from steelyard.engines import Auto, Pool, Serial
 from steelyard.errors import InputError
-from steelyard.federation import Federation
 from steelyard.layout import flatten, layout_of, tensors_of
-from steelyard.learner import Learner
 from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
-from steelyard.objectives.base import Bound, Local
+from steelyard.objectives.base import Local, LocalLoss
 from steelyard.objectives.cross_entropy import log_excess
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_in
+from steelyard.server.federation import Federation
+from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.types import Broadcast, Message
 
@@ -36,19 +36,19 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def bind(objective: Objective, model: nn.Module) -> Bound:
+def bind(objective: Objective, model: nn.Module) -> LocalLoss:
     return objective.bind(
         Local(model, trained(model), Broadcast(1, Message(torch.zeros(0))), len(INPUTS), layout_of(model))
     )
 
 
-def gradients(model: nn.Module, bound: Bound) -> list[Tensor]:
+def gradients(model: nn.Module, bound: LocalLoss) -> list[Tensor]:
     model.zero_grad()
     bound.loss(INPUTS, TARGETS).backward()
     return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
-def wander(model: nn.Module, bound: Bound) -> None:
+def wander(model: nn.Module, bound: LocalLoss) -> None:
     """A few steps away from where the objective was bound."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(5):
@@ -57,7 +57,7 @@ def wander(model: nn.Module, bound: Bound) -> None:
         optimizer.step()
 
 
-def full(model: nn.Module, bound: Bound) -> list[Tensor]:
+def full(model: nn.Module, bound: LocalLoss) -> list[Tensor]:
     """The gradients of the loss and what the objective adds to them."""
     gradients(model, bound)
     bound.add_gradient()
@@ -146,7 +146,7 @@ def test_balance_asks_for_the_labels_of_the_client_that_trains() -> None:
         """Of the frequent class before the others, on average."""
         objective = CrossEntropy(balance=balance)
         learner = Learner(objective, WholeModel(), layout, Training(lr=0.1, batch_size=12, epochs=100), 0)
-        learner.train(worker := scratch_in(model), "a", skewed, broadcast, {})
+        learner.train(worker := working_model_in(model), "a", skewed, broadcast, {})
         logits = worker.model(INPUTS.float()).detach().mean(0)
         return float(logits[0] - logits[1:].mean())
 
@@ -171,7 +171,7 @@ def learn(objective: Objective, model: nn.Module | None = None) -> Tensor:
     learner = Learner(objective, WholeModel(), layout, Training(lr=0.5, batch_size=5, epochs=4), seed=0)
     data = examples(INPUTS, TARGETS)
     broadcast = Broadcast(1, Message(flatten(tensors_of(model), layout)))
-    return learner.train(scratch_in(model), "a", data, broadcast, {}).reply.message.mean
+    return learner.train(working_model_in(model), "a", data, broadcast, {}).reply.message.mean
 
 
 def test_proximal_without_mu_is_cross_entropy_to_the_last_bit() -> None:
@@ -239,13 +239,13 @@ def test_label_smoothing_spreads_a_share_over_all_classes_also_when_wrapped(wrap
 
 def test_what_a_base_objective_adds_is_kept_under_proximal() -> None:
     class Pull(Objective):
-        def bind(self, local: Local) -> Bound:
+        def bind(self, local: Local) -> LocalLoss:
             def add_gradient() -> None:
                 for parameter in local.parameters:
                     assert parameter.grad is not None
                     parameter.grad += 100
 
-            return Bound(CrossEntropy().bind(local).loss, add_gradient)
+            return LocalLoss(CrossEntropy().bind(local).loss, add_gradient)
 
     model = network()
     start = [parameter.detach().clone() for parameter in model.parameters()]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from steelyard.report.demo import demo_report, finds
+from steelyard.report.demo import demo_report, mean_weight_auroc
 
 NOISY = (1, 2, 7)
 
@@ -91,5 +91,5 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 @pytest.mark.parametrize(("weights", "auroc"), [((0.1, 0.9), 1.0), ((0.9, 0.1), 0.0), ((0.5, 0.5), 0.5)])
 def test_adversaries_are_found_by_low_weights(weights: tuple[float, float], auroc: float) -> None:
-    assert finds([{"weight": weights[0], "adversary": True}, {"weight": weights[1]}]) == auroc
-    assert finds([{"weight": weights[0]}, {"weight": weights[1]}]) is None
+    assert mean_weight_auroc([{"weight": weights[0], "adversary": True}, {"weight": weights[1]}]) == auroc
+    assert mean_weight_auroc([{"weight": weights[0]}, {"weight": weights[1]}]) is None

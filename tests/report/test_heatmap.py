@@ -15,7 +15,7 @@ from rich.console import Console
 from steelyard.report.grid_tables import failures_report, sheet_report, write_csv
 from steelyard.report.heatmap import draw_heatmap
 from steelyard.report.heatmap_layout import Scale, scale_of
-from steelyard.report.sheet import Entry, Sheet, Worst, number
+from steelyard.studies.grid_results import Entry, Sheet, Worst, number
 
 FAILED = Entry(error="it broke")
 

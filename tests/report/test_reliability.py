@@ -9,10 +9,10 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from PIL import Image
 
-from steelyard.evaluation import Bins, bins
+from steelyard.metrics import Bins, bins
 from steelyard.report import reliability
-from steelyard.report.look import new_figure
 from steelyard.report.reliability import draw_reliability
+from steelyard.report.style import new_figure
 
 
 def some_bins(sharpness: float, count: int = 400) -> Bins:

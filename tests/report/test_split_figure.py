@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from steelyard.report.look import readable
 from steelyard.report.split_figure import _alike, _summary, draw_split
+from steelyard.report.style import readable
 
 
 def draw(

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steelyard import registry
+from steelyard.client.learner import Learner
 from steelyard.data.examples import examples
 from steelyard.errors import InputError
 from steelyard.layout import layout_of, tensors_of
-from steelyard.learner import Learner
 from steelyard.nn.heads import head_name
 from steelyard.nn.variational import bayesian
 from steelyard.objectives import CrossEntropy, Elbo, Objective
-from steelyard.optimizers import Training
+from steelyard.settings import Training
 from steelyard.sharing import Head, Sharing
+from steelyard.specs import registry
 from steelyard.types import EMPTY, Broadcast, Message, State
 
 STRATEGIES = [(adopt, common) for adopt in (True, False) for common in (True, False)]
@@ -101,8 +101,8 @@ def test_a_head_without_parameters_is_refused() -> None:
 
 def test_a_spec_can_name_it() -> None:
     settings = {"layer": "4", "adopt": False, "common": False, "posterior": True}
-    assert registry.build("sharings", {"name": "head", **settings}) == Head("4", False, False, True)
-    assert registry.build("sharings", {"name": "head"}) == Head()
+    assert registry.build("sharing", {"name": "head", **settings}) == Head("4", False, False, True)
+    assert registry.build("sharing", {"name": "head"}) == Head()
 
 
 # The layout
@@ -155,7 +155,7 @@ def test_what_is_read_is_the_head_alone() -> None:
     assert read(model).mean.tolist() == [*head.weight.flatten().tolist(), *head.bias.tolist()]
     assert read(model).variance is None
     assert Head().slots == {"mean"}
-    assert Head().personal
+    assert Head().has_private_layers
 
 
 def test_what_is_written_is_read_and_the_body_stays() -> None:
@@ -175,7 +175,7 @@ def test_what_a_client_keeps_and_what_it_has_at_the_start(adopt: bool, common: b
     assert set(body) == {f"body.{name}" for name in tensors if not name.startswith("4.")}
     assert values(sharing.keep(tensors, layout)) == (body if adopt else body | head)
     assert values(sharing.start(tensors, layout)) == (body if adopt or common else body | head)
-    assert values(sharing.as_sent(sharing.keep(tensors, layout))) == body
+    assert values(sharing.without_private_head(sharing.keep(tensors, layout))) == body
 
 
 def test_what_is_kept_is_a_copy() -> None:
@@ -197,7 +197,7 @@ def test_a_client_goes_on_from_its_body_and_from_the_right_head(adopt: bool, com
     for state, head in (
         (kept, merged if adopt else own),
         (start, merged if adopt or common else own),
-        (sharing.as_sent(kept), merged),
+        (sharing.without_private_head(kept), merged),
     ):
         model = network(2)  # another client's, in the same scratch model
         sharing.write(tensors_of(model), layout, came, state)

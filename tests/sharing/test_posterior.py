@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
+from steelyard.client.predict import predict
+from steelyard.client.working_model import working_copy_of
 from steelyard.combining import Aalv, Combiner, Eaa, Rklb, Wb
 from steelyard.data.examples import examples
 from steelyard.engines import Engine, Pool, Serial
 from steelyard.errors import InputError
-from steelyard.evaluation import predict
-from steelyard.federation import Federation, Result
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.nn.variational import VariationalConv2d, bayesian, gaussians
 from steelyard.objectives import Elbo
-from steelyard.optimizers import Training
-from steelyard.scratch import scratch_like
+from steelyard.server.federation import Federation, Result
+from steelyard.settings import Training
 from steelyard.sharing import Posterior, WholeModel
 from steelyard.types import EMPTY, Message
 
@@ -151,7 +151,7 @@ def test_a_convolution_in_another_order_of_memory_reads_the_same() -> None:
     model = nn.Sequential(VariationalConv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 3))
     layout = POSTERIOR.layout(model)
     message = drawn(layout.size)
-    turned = scratch_like(model)
+    turned = working_copy_of(model)
     assert not turned.model[0].weight_spread.is_contiguous()
     POSTERIOR.write(turned.tensors, layout, message, EMPTY)
     found, plain = POSTERIOR.read(turned.tensors, layout), read(write(model, message))

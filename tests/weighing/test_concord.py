@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Concord, concord
+from steelyard.weighing.geometry import Geometry
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
 LIARS = 6  # the first ones, of 20

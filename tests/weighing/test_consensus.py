@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Consensus
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import bounded_lengths
 
 Rows = Sequence[Sequence[float]]

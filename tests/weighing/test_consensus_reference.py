@@ -8,9 +8,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo
 from steelyard.weighing import Consensus
+from steelyard.weighing.geometry import Geometry
 
 Array = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard import registry
-from steelyard.geometry import Geometry
+from steelyard.specs import registry
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.weighing.geometry import Geometry
 
-RULES = sorted(registry.names("rules"))
+RULES = sorted(registry.names("weighing"))
 ZERO_MEAN_PRIOR = ["icov-em", "icov-mle", "icov-vb", "ivar-vb"]
 """Rules that expect the truth to lie around 0, or that start from what such a rule finds (icov-mle).
 All others but those of angles see distances between updates only."""
@@ -42,7 +42,7 @@ def few(examples: int) -> settings:
 
 
 def weigh(name: str, updates: Tensor, counts: Tensor, state: State | None = None) -> Weighed:
-    rule = registry.build("rules", {"name": name})
+    rule = registry.build("weighing", {"name": name})
     clients = tuple(f"client-{position}" for position in range(len(updates)))
     before = rule.init() if state is None else state
     return rule.weigh(Geometry(updates), RoundInfo(1, clients, counts), before)

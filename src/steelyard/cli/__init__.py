@@ -41,10 +41,10 @@ app.add_typer(data_app, name="data")
 
 # The families of the registry, which is not imported before it is needed, and the presets.
 KINDS = (
-    "rules",
+    "weighing",
     "objectives",
-    "combiners",
-    "sharings",
+    "combining",
+    "sharing",
     "attacks",
     "datasets",
     "partitions",
@@ -89,8 +89,8 @@ def run(
         run_demo(seed, out, as_json)
         return
     with stderr().status("loading"):
-        from steelyard.experiment import build, recorder_for
-        from steelyard.spec import load_spec
+        from steelyard.specs.running import build, recorder_for
+        from steelyard.specs.schema import load_spec
 
         target, overrides = one_target(words)
         if seed is not None:
@@ -117,7 +117,7 @@ def spec(
     """
     from rich.text import Text
 
-    from steelyard.spec import load_spec
+    from steelyard.specs.schema import load_spec
 
     resolved = load_spec(*one_target(words))
     show_values(resolved.model_dump(), lambda: Text(resolved.to_toml().rstrip(), overflow="ignore"), as_json)
@@ -138,7 +138,7 @@ def resume(
         steelyard resume runs/20261115-220936-fedavg-s0
     """
     with stderr().status("loading"):
-        from steelyard.experiment import reopen
+        from steelyard.specs.running import reopen
 
         federation, recorder, state = reopen(path)
     _show_run(finish(path.name, federation, recorder, state), as_json)
@@ -160,8 +160,8 @@ def compare(
 
         steelyard compare fedavg fedprox --seeds 0,1,2 data.partition.alpha=0.1
     """
-    from steelyard.comparison import compare as compare_specs
     from steelyard.report.terminal import comparison_report, progress
+    from steelyard.studies.comparison import compare as compare_specs
 
     targets, overrides = split_words(words)
     if not targets:
@@ -202,9 +202,9 @@ def list_(
 
     Rules, objectives, models and the rest may also be your own: [cyan]my_package.module:factory[/].
     """
-    from steelyard import registry
-    from steelyard.layers import presets
     from steelyard.report.terminal import catalogue
+    from steelyard.specs import registry
+    from steelyard.specs.sources import presets
 
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
@@ -232,9 +232,9 @@ def main() -> None:
 
 
 def _show_run(path: Path, as_json: bool) -> None:
-    from steelyard.record import Run
-    from steelyard.report.summary import summarise
     from steelyard.report.terminal import run_report
+    from steelyard.runs.reader import Run
+    from steelyard.runs.summary import summarise
 
     summary = summarise(Run(path))
     show_values(summary, lambda: run_report(summary), as_json)

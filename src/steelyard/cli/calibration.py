@@ -11,7 +11,7 @@ from steelyard.cli.shared import Json, guarded, show_values, stderr
 from steelyard.errors import InputError
 
 if TYPE_CHECKING:
-    from steelyard.evaluation import Bins
+    from steelyard.metrics import Bins
 
     Judged = tuple[dict[str, Any], Bins]
 
@@ -68,10 +68,10 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 def _judge(path: Path) -> "list[Judged]":
     """The scores of a run's model, and of the same at its temperature, if it found one."""
-    from steelyard.evaluation import accuracy, bins, scaled
-    from steelyard.evaluation.calibration import honesty
-    from steelyard.record import Run
-    from steelyard.recorded import load_predictions
+    from steelyard.metrics import accuracy, bins, scaled
+    from steelyard.metrics.calibration import calibration_scores
+    from steelyard.runs.reader import Run
+    from steelyard.specs.loading import load_predictions
 
     run = Run(path)
     predicted, labels = load_predictions(run)
@@ -84,7 +84,7 @@ def _judge(path: Path) -> "list[Judged]":
             "run": str(path),
             "temperature": temperature,
             "accuracy": accuracy(seen, labels),
-            **honesty(seen, labels),
+            **calibration_scores(seen, labels),
             "bins": {name: each.tolist() for name, each in counted._asdict().items()},
         }
         judged.append((values, counted))

@@ -31,9 +31,9 @@ def data_get(
     as_json: Json = False,
 ) -> None:
     """Fetch a data set into the cache, unless it is here already, and check it."""
-    from steelyard import registry
     from steelyard.data import store
     from steelyard.data.sources import source_of
+    from steelyard.specs import registry
 
     known = {each.name: each for each in _sources()}
     source = known.get(name) or source_of(registry.find("datasets", name))
@@ -75,7 +75,7 @@ def data_show(
         steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --png split.png
     """
     from steelyard.report.split import draw_spec
-    from steelyard.spec import load_spec
+    from steelyard.specs.schema import load_spec
 
     target, overrides = one_target(words)
     counts = draw_spec(load_spec(target, overrides), png)
@@ -83,8 +83,8 @@ def data_show(
 
 
 def _sources() -> list[Any]:
-    from steelyard import registry
     from steelyard.data.sources import source_of
+    from steelyard.specs import registry
 
     found = [source_of(factory) for factory in registry.names("datasets").values()]
     return list({each.name: each for each in found}.values())  # several tables have one source

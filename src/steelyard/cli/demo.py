@@ -11,11 +11,11 @@ RULES = ("samples", "ivar-vb", "majority")
 def run_demo(seed: int | None, out: Path, as_json: bool) -> None:
     """One poisoned federation under three rules, each an ordinary recorded run, side by side."""
     with stderr().status("loading"):
-        from steelyard.experiment import build, recorder_for
-        from steelyard.record import Run
         from steelyard.report.demo import demo_report
-        from steelyard.report.summary import summarise
-        from steelyard.spec import load_spec
+        from steelyard.runs.reader import Run
+        from steelyard.runs.summary import summarise
+        from steelyard.specs.running import build, recorder_for
+        from steelyard.specs.schema import load_spec
 
         same = {} if seed is None else {"seed": seed}
         specs = [load_spec(PRESET, {**same, "weighing": rule, "name": f"{PRESET}-{rule}"}) for rule in RULES]

@@ -12,9 +12,9 @@ from steelyard.errors import SteelyardError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from steelyard.batch import Outcome
-    from steelyard.grid import Cell, Grid
-    from steelyard.report.sheet import Sheet
+    from steelyard.studies.grid import Cell, Grid
+    from steelyard.studies.grid_results import Sheet
+    from steelyard.studies.parallel_runs import Outcome
 
     Results = Sequence[tuple[Cell, Outcome]]
 
@@ -72,7 +72,7 @@ def grid(
         steelyard grid my-grid.toml rounds=5 --metric accuracy,nll --csv cells.csv
     """
     with stderr().status("loading"):
-        from steelyard.grid import read_grid
+        from steelyard.studies.grid import read_grid
 
         target, overrides = one_target(words)
         plan = read_grid(
@@ -89,8 +89,8 @@ def grid(
 
 
 def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Results":
-    from steelyard.grid import run_grid
     from steelyard.report.grid_tables import cells_progress
+    from steelyard.studies.grid import run_grid
 
     try:
         with cells_progress(stderr(), title) as watch:
@@ -107,8 +107,8 @@ def _show(
     plan: "Grid", results: "Results", png: Path | None, csv: Path | None, sort: bool, as_json: bool
 ) -> None:
     """Files, then JSON or tables."""
-    from steelyard.grid import sheet_of
     from steelyard.report.grid_tables import failures_report, sheet_report, write_csv
+    from steelyard.studies.grid import sheet_of
 
     sheets = [sheet_of(plan, results, name) for name in plan.metrics]
     shown = [sheet.sorted_by_worst() for sheet in sheets] if sort else sheets

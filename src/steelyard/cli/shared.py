@@ -15,9 +15,9 @@ from steelyard.errors import InputError, SteelyardError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from steelyard.federation import Federation
-    from steelyard.record import Recorder
-    from steelyard.state import FederationState
+    from steelyard.runs.writer import Recorder
+    from steelyard.server.federation import Federation
+    from steelyard.server.state import FederationState
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")
@@ -42,7 +42,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Words with "=" change settings; the others name presets and files."""
-    from steelyard.layers import parse_override
+    from steelyard.specs.sources import parse_override
 
     targets = [word for word in words if "=" not in word]
     return targets, dict(parse_override(word) for word in words if "=" in word)

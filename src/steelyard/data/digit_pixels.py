@@ -3,7 +3,7 @@
 import torch
 
 from steelyard.data.digits import SOURCE as DIGITS
-from steelyard.data.mixed import Mixed
+from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.data.store import Source
 from steelyard.data.tables import Column, Table
 from steelyard.data.tabular import Sliced
@@ -16,7 +16,7 @@ SOURCE = Source(
 )
 
 
-def digit_pixels(share: float = 0.5, test: float = 0.25) -> Mixed:
+def digit_pixels(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
     """Which digit is it? 1,797 images of 64 pixels; each client sees a `share` of them; no download."""
     from sklearn.datasets import load_digits
 

@@ -8,7 +8,7 @@ from steelyard.data.cifar10 import cifar10
 from steelyard.data.digit_pixels import digit_pixels
 from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
-from steelyard.data.mixed import digit_domains
+from steelyard.data.heterogeneous import digit_domains
 from steelyard.data.mnist import mnist
 from steelyard.data.mnist_m import mnist_m
 from steelyard.data.rendered_digits import rendered_digits

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from steelyard.data import tables
 from steelyard.data.clients import Client
-from steelyard.data.mixed import Mixed, Split
+from steelyard.data.heterogeneous import HeterogeneousDataset, Split
 from steelyard.data.tables import SOURCE as SOURCE
 from steelyard.data.tables import Column, Table
 from steelyard.errors import InputError
@@ -26,7 +26,7 @@ FEWEST_COLUMNS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Sliced(Mixed):
+class Sliced(HeterogeneousDataset):
     """A table of which every client holds some rows and some columns."""
 
     table: Table
@@ -46,22 +46,22 @@ def _sliced(table: Table, share: float, test: float) -> Sliced:
     return Sliced(table.name, table.class_names, table, share, test)
 
 
-def adult(share: float = 0.5, test: float = 0.25) -> Mixed:
+def adult(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
     """Who earns more than 50,000 dollars? 48 842 people, 14 columns; each client has a `share` of them."""
     return _sliced(tables.adult(), share, test)
 
 
-def hcc(share: float = 0.5, test: float = 0.25) -> Mixed:
+def hcc(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
     """Who survives liver cancer for a year? 165 patients, 49 columns; each client has a `share` of them."""
     return _sliced(tables.hcc(), share, test)
 
 
-def bcd(share: float = 0.5, test: float = 0.25) -> Mixed:
+def bcd(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
     """Is it breast cancer? 699 samples, 9 columns; each client has a `share` of them."""
     return _sliced(tables.bcd(), share, test)
 
 
-def ilpd(share: float = 0.5, test: float = 0.25) -> Mixed:
+def ilpd(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
     """Is the liver ill? 583 patients, 10 columns; each client has a `share` of them."""
     return _sliced(tables.ilpd(), share, test)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from steelyard.client.learner import Learner
 from steelyard.data.clients import Client, Part, Population
 from steelyard.data.examples import AnyExamples, Examples
-from steelyard.learner import Learner
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 CONVERTED = 128 << 20  # bytes of test data that may be kept as floats

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steelyard.client.predict import BATCH
 from steelyard.engines.base import Engine, Look, Session, Workload, one_thread
 from steelyard.engines.serial import SerialSession
 from steelyard.engines.worker import Begin, Board, Job, Predict, Train, arrays, tensors, work
 from steelyard.errors import InputError, SteelyardError
-from steelyard.evaluation.predict import BATCH
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Reply, State, Trained
 
 ATTEMPTS = 3  # how often a job is tried whose worker dies

@@ -67,7 +67,7 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
     local = {"num_cpus": cpus, "include_dashboard": False} if address is None else {}
     with undisturbed(ray):
         try:
-            knock(address or "local")
+            check_reachable(address or "local")
             ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **local)
         except (OSError, RuntimeError, ValueError) as error:
             what = f"join a Ray cluster at {address!r}" if address else "start Ray"
@@ -78,7 +78,7 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
             ray.shutdown()
 
 
-def knock(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Fail at once where nobody listens at host:port; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in host:

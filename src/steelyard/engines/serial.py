@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from steelyard.client.predict import predict
+from steelyard.client.working_model import WorkingModel
 from steelyard.engines.base import Engine, Look, Rows, Session, Workload, one_thread
-from steelyard.evaluation import predict
-from steelyard.scratch import Scratch
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
 
 
@@ -71,12 +71,12 @@ class SerialSession:
         learner, scratch = self.workload.learner, self.scratch(look.client)
         layout = scratch.layout or learner.layout
         kept = look.state or scratch.start
-        kept = learner.sharing.as_sent(kept) if look.shared else kept
+        kept = learner.sharing.without_private_head(kept) if look.shared else kept
         learner.sharing.write(scratch.tensors, layout, message, kept)
         data = self.workload.test_data(look.client, look.part)
         return predict(scratch.model, data, learner.seed, look.rows)
 
-    def scratch(self, client: ClientId | None) -> Scratch:
+    def scratch(self, client: ClientId | None) -> WorkingModel:
         """A model to work in: the one that serves everybody, or a copy of the client's own."""
         own = None if client is None else self.workload.clients[client].model
         if own is not None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from steelyard.client.learner import count_steps
 from steelyard.data.clients import Population
 from steelyard.engines.base import Engine, Session, Workload, one_thread
+from steelyard.engines.joint_training import StackedModel, train_together, why_not_stacked
 from steelyard.engines.pool import check_workers, open_pool
 from steelyard.engines.serial import SerialSession
 from steelyard.errors import InputError
 from steelyard.layout import layout_of
-from steelyard.learner import count_steps
-from steelyard.stacked import StackedModel, train_together, why_not_stacked
 from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
 
 STACK_BYTES = 8 << 20  # of parameters trained together, so that they stay in the cache

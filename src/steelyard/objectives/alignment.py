@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steelyard.errors import InputError, unknown
-from steelyard.objectives.base import Around, Bound, Local, Objective
+from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.twice import QuickTwice
+from steelyard.objectives.double_backward import FastDoubleBackward
 
 EPSILON = 1e-8
 Form = Literal["gradient", "descent", "update"]
 
 
 @dataclass(frozen=True)
-class Alignment(Around):
+class Alignment(Wrapper):
     """Add λ(1 − cosine with v̄), the direction that the server offers, to another objective (FedBaC).
 
     The cosine with v̄ is, over the parameters that are both trained and shared, that of
@@ -49,13 +49,13 @@ class Alignment(Around):
     def needs(self) -> frozenset[str]:
         return self.base.needs | {"direction"}
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         base = self.base.bind(local)
         if self.strength == 0:
             return base
         parameters, direction = _shared(local)
         if not direction.any():
-            return Bound(base.loss, base.add_gradient)
+            return LocalLoss(base.loss, base.add_gradient)
         if self.form == "update":
             return _bind_update(base, parameters, direction, self.strength)
         sign = 1 if self.form == "gradient" else -1
@@ -76,14 +76,14 @@ def _shared(local: Local) -> tuple[list[Tensor], Tensor]:
 
 
 def _bind_gradient(
-    base: Bound, parameters: Sequence[Tensor], direction: Tensor, strength: float, sign: int
-) -> Bound:
+    base: LocalLoss, parameters: Sequence[Tensor], direction: Tensor, strength: float, sign: int
+) -> LocalLoss:
     """Algorithm 1: λ(1 ∓ ⟨g, v̄⟩ / (‖g‖ + ε)(‖v̄‖ + ε))."""
     wide = direction.double()
     unit = (sign * wide / (wide.norm() + EPSILON)).to(_flat(parameters))
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        with QuickTwice():
+        with FastDoubleBackward():
             value = base.loss(inputs, targets)
         gradients = torch.autograd.grad(
             value, parameters, create_graph=True, allow_unused=True, materialize_grads=True
@@ -91,7 +91,7 @@ def _bind_gradient(
         total: Tensor = _Aligned.apply(value, unit, strength, *gradients)  # type: ignore[no-untyped-call]
         return total
 
-    return Bound(loss, base.add_gradient)
+    return LocalLoss(loss, base.add_gradient)
 
 
 class _Aligned(Function):
@@ -112,7 +112,9 @@ class _Aligned(Function):
         return slope, None, None, *_split(ctx.slopes * slope, ctx.shapes)
 
 
-def _bind_update(base: Bound, parameters: Sequence[Tensor], direction: Tensor, strength: float) -> Bound:
+def _bind_update(
+    base: LocalLoss, parameters: Sequence[Tensor], direction: Tensor, strength: float
+) -> LocalLoss:
     """§3.4: λ(1 − cos(v, v̄)) with v = w − w_t, and its gradient −λ(v̄/‖v̄‖ − cos·v/‖v‖)/‖v‖."""
     wide, shapes = direction.double(), [parameter.shape for parameter in parameters]
     start = _flat(parameters)
@@ -143,7 +145,7 @@ def _bind_update(base: Bound, parameters: Sequence[Tensor], direction: Tensor, s
                 parameter.grad.add_(mine, alpha=strength * cosine / length**2)
                 parameter.grad.sub_(wanted, alpha=strength / length)
 
-    return Bound(loss, add_gradient)
+    return LocalLoss(loss, add_gradient)
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

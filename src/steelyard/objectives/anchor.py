@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.objectives.base import Bound, Local, Objective
+from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Taught, Teacher, known
+from steelyard.objectives.teacher import Taught, Teacher, has_teacher
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Anchor(Taught):
                 f"objective 'anchor': strength must be a number of at least 0, not {self.strength}."
             )
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         base, teacher = self.base.bind(local), Teacher(local)
-        if not known(local):
-            return Bound(base.loss, base.add_gradient)
+        if not has_teacher(local):
+            return LocalLoss(base.loss, base.add_gradient)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             with teacher:
                 value = base.loss(inputs, targets)
             return value + self.strength * F.cross_entropy(teacher(teacher.embedding), targets)
 
-        return Bound(loss, base.add_gradient)
+        return LocalLoss(loss, base.add_gradient)

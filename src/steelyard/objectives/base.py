@@ -40,7 +40,7 @@ def nothing() -> None:
     """No closed-form gradient to add."""
 
 
-class Bound(NamedTuple):
+class LocalLoss(NamedTuple):
     """An objective made ready for one client's round."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -71,10 +71,10 @@ class Objective(ABC):
         return False
 
     @abstractmethod
-    def bind(self, local: Local) -> Bound: ...
+    def bind(self, local: Local) -> LocalLoss: ...
 
 
-class Around(Objective):
+class Wrapper(Objective):
     """An objective that adds something to another one, its `base`."""
 
     base: Objective

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.objectives.base import Bound, Local, Objective, Targets
+from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CrossEntropy(Objective):
     def needs(self) -> frozenset[str]:
         return frozenset({"classes"} if self.balance else ())
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         excess = self.balance * _excess(local) if self.balance else None
 
         def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -47,7 +47,7 @@ class CrossEntropy(Objective):
                 outputs, targets, reduction=reduction, label_smoothing=self.label_smoothing
             )
 
-        return Bound(loss, losses=None if self.balance else partial(loss, reduction="none"))
+        return LocalLoss(loss, losses=None if self.balance else partial(loss, reduction="none"))
 
 
 def _excess(local: Local) -> Tensor:

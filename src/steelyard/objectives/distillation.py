@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.objectives.base import Bound, Local, Objective
+from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Taught, Teacher, known
+from steelyard.objectives.teacher import Taught, Teacher, has_teacher
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Distillation(Taught):
         """Who teaches: the head that came down."""
         return Teacher(local)
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         base, teacher = self.base.bind(local), self.teacher(local)
-        if not known(local):
-            return Bound(base.loss, base.add_gradient)
+        if not has_teacher(local):
+            return LocalLoss(base.loss, base.add_gradient)
         heat = temperature(local.broadcast.round, local.broadcast.rounds, self.beta)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Distillation(Taught):
             own = 1.0 if self.literal else heat
             return value + self.alpha * dkd(teacher.logits, taught, targets, own, heat)
 
-        return Bound(loss, base.add_gradient)
+        return LocalLoss(loss, base.add_gradient)
 
 
 def dkd(

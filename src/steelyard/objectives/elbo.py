@@ -10,14 +10,14 @@ from torch import Tensor
 
 from steelyard.errors import InputError, unknown
 from steelyard.nn.variational import Gaussian, gaussians
-from steelyard.objectives.base import Around, Bound, Local, Objective
+from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 Prior = Literal["standard", "global"]
 
 
 @dataclass(frozen=True)
-class Elbo(Around):
+class Elbo(Wrapper):
     """The negative ELBO per example: another objective + kl_weight · KL(posterior‖prior) / examples (BA-BFL).
 
     The prior of the Bayesian weights is N(0, 1) or, with `global`, the posterior that came down. The KL and
@@ -36,7 +36,7 @@ class Elbo(Around):
         if self.prior not in get_args(Prior):
             raise unknown("prior", str(self.prior), get_args(Prior), of="objective 'elbo'")
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         base, posteriors = self.base.bind(local), gaussians(local.model)
         if not posteriors:
             raise InputError(
@@ -44,7 +44,7 @@ class Elbo(Around):
                 "last=n)` (in a spec, the model 'bayesian'), or take the objective cross-entropy."
             )
         if self.kl_weight == 0:
-            return Bound(base.loss, base.add_gradient)
+            return LocalLoss(base.loss, base.add_gradient)
         divergence = Divergence(posteriors, self.prior)
         scale = self.kl_weight / max(local.num_examples, 1)
 
@@ -55,7 +55,7 @@ class Elbo(Around):
             base.add_gradient()
             divergence.add_gradient(scale)
 
-        return Bound(loss, add_gradient)
+        return LocalLoss(loss, add_gradient)
 
 
 class Divergence:

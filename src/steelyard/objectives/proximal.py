@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 import torch
 
-from steelyard.objectives.base import Around, Bound, Local, Objective
+from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True)
-class Proximal(Around):
+class Proximal(Wrapper):
     """Add μ/2 ‖w − w_t‖², the distance from the round's model, to another objective (FedProx)."""
 
     mu: float = 0.01
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         base = self.base.bind(local)
         start = [parameter.detach().clone() for parameter in local.parameters]
 
@@ -26,4 +26,4 @@ class Proximal(Around):
                 if now.grad is not None:
                     now.grad.add_(now - then, alpha=self.mu)
 
-        return Bound(base.loss, add_gradient, base.losses)
+        return LocalLoss(base.loss, add_gradient, base.losses)

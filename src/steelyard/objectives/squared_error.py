@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.objectives.base import Bound, Local, Objective, Targets
+from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class SquaredError(Objective):
     def targets(self) -> Targets:
         return "numbers"
 
-    def bind(self, local: Local) -> Bound:
+    def bind(self, local: Local) -> LocalLoss:
         def losses(inputs: Tensor, targets: Tensor) -> Tensor:
             outputs: Tensor = local.model(inputs).reshape(targets.shape)  # fails if there is more than one
             return F.mse_loss(outputs, targets.to(outputs.dtype), reduction="none")
 
-        return Bound(lambda inputs, targets: losses(inputs, targets).mean(), losses=losses)
+        return LocalLoss(lambda inputs, targets: losses(inputs, targets).mean(), losses=losses)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from steelyard.layout import load, tensors_of
 from steelyard.nn.variational import point_valued
-from steelyard.objectives.base import Around, Local, Targets
+from steelyard.objectives.base import Local, Targets, Wrapper
 
 
 class Teacher:
@@ -42,7 +42,7 @@ class Teacher:
         self.logits = logits
 
 
-class Taught(Around):
+class Taught(Wrapper):
     """An objective that adds what the shared head says of a client's classes."""
 
     @property
@@ -54,6 +54,6 @@ class Taught(Around):
         return True
 
 
-def known(local: Local) -> bool:
+def has_teacher(local: Local) -> bool:
     """Whether a head has been merged yet: the first that comes down knows nothing."""
     return local.broadcast.round > 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steelyard.report.look import DPI, FAINT, INK
+from steelyard.report.style import DPI, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

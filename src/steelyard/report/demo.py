@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.evaluation.detection import detection
+from steelyard.metrics.detection import detection
 from steelyard.report.terminal import sparkline
 
 Summaries = Mapping[str, dict[str, Any]]
@@ -71,7 +71,7 @@ def weights_table(summaries: Summaries) -> Table:
 def scores_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """What came of it, in the same columns."""
     table = _grid(len(runs), (sum(LABELS) + GAP * (len(LABELS) - 1),))
-    found = [finds(run["clients"]) for run in runs]
+    found = [mean_weight_auroc(run["clients"]) for run in runs]
 
     def add(label: str, cell: Callable[[int], Text]) -> None:
         table.add_row(Text(label, "dim"), *map(cell, range(len(runs))))
@@ -84,7 +84,7 @@ def scores_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def finds(clients: Sequence[Mapping[str, Any]]) -> float | None:
+def mean_weight_auroc(clients: Sequence[Mapping[str, Any]]) -> float | None:
     """The AUROC of mean weights as suspicion: 1 if the adversaries have the lowest weights of all."""
     weights = torch.tensor([row["weight"] or 0.0 for row in clients], dtype=torch.float64)
     adversary = torch.tensor([bool(row.get("adversary")) for row in clients])

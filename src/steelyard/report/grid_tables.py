@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.sheet import Sheet, Worst, number
+from steelyard.studies.grid_results import Sheet, Worst, number
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from steelyard.report.heatmap_layout import (
     panels_across,
     scale_of,
 )
-from steelyard.report.look import DPI, FAINT, INK, new_axes, new_figure, ramp, readable
-from steelyard.report.sheet import Sheet, number
+from steelyard.report.style import DPI, FAINT, INK, new_axes, new_figure, ramp, readable
+from steelyard.studies.grid_results import Sheet, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,5 +129,5 @@ def _draw_scale(figure: "Figure", metric: str, scale: Scale, left: float) -> Non
     axes.set_yticks([])
     ends = [number(scale.low), number((scale.low + scale.high) / 2), number(scale.high)]
     axes.set_xticks([0, 0.5, 1], labels=ends, fontsize=8, color=FAINT)
-    said = f"{metric.replace('_', ' ')} · dark is better"
-    axes.text(0, 1.6, said, va="bottom", fontsize=8, color=FAINT, parse_math=False)
+    caption = f"{metric.replace('_', ' ')} · dark is better"
+    axes.text(0, 1.6, caption, va="bottom", fontsize=8, color=FAINT, parse_math=False)

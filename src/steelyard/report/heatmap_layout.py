@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steelyard.report.look import label_angle, readable
-from steelyard.report.sheet import Sheet, number
+from steelyard.report.style import label_angle, readable
+from steelyard.studies.grid_results import Sheet, number
 
 LONGEST = 22  # characters of a label
 HEAD, FOOT, LEGEND = 0.75, 0.9, 2.2  # inches for the title above, the scale below, and its length

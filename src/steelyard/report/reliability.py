@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.evaluation import Bins
+from steelyard.metrics import Bins
 from steelyard.report.charts import tidy
-from steelyard.report.look import BAR, DPI, FAINT, INK, RAMP, new_axes, new_figure, readable
+from steelyard.report.style import BAR, DPI, FAINT, INK, RAMP, new_axes, new_figure, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,21 +5,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steelyard import registry
 from steelyard.data import Client, Dataset, Examples
-from steelyard.data.mixed import Mixed
+from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
-from steelyard.experiment import deal_parties
 from steelyard.report.split_figure import draw_split
-from steelyard.report.summary import said
-from steelyard.spec import Spec
+from steelyard.runs.summary import describe_choice
+from steelyard.specs import registry
+from steelyard.specs.running import deal_parties
+from steelyard.specs.schema import Spec
 
 THUMBNAILS = 6
 
 
 def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     """Draw who holds how much of which class; returns the counts of each client."""
-    dataset: Dataset | Mixed = registry.build("datasets", spec.data.dataset)
+    dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
     if not dataset.class_names:
         raise InputError(f"the targets of {dataset.name} are numbers: there are no classes to draw.")
     clients = list(deal_parties(spec, dataset).values())
@@ -27,9 +27,9 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
         [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
     )
     names = [client.id for client in clients]
-    title = f"{dataset.name}, {said(spec.data.partition)}"
+    title = f"{dataset.name}, {describe_choice(spec.data.partition)}"
     if spec.data.shift is not None:
-        title += f", {said(spec.data.shift)}"
+        title += f", {describe_choice(spec.data.shift)}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_split(
         counts, dataset.class_names, names, title, path, _thumbnails(clients) if spec.data.shift else None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.report.look import BAR, DPI, FAINT, INK, label_angle, new_axes, new_figure, ramp, readable
+from steelyard.report.style import BAR, DPI, FAINT, INK, label_angle, new_axes, new_figure, ramp, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.federation import Observer
+from steelyard.server.federation import Observer
 from steelyard.types import Round
 
 SPARKS = "▁▂▃▄▅▆▇█"

@@ -21,7 +21,7 @@ class Sharing(ABC):
         return frozenset({"mean"})
 
     @property
-    def personal(self) -> bool:
+    def has_private_layers(self) -> bool:
         """Whether every client ends up with a model of its own, part of which never travels."""
         return False
 
@@ -45,6 +45,6 @@ class Sharing(ABC):
         """What a client has before its first round, from its model as it was built."""
         return self.keep(tensors, layout)
 
-    def as_sent(self, state: State) -> State:
+    def without_private_head(self, state: State) -> State:
         """What a client has kept, without its own form of what travels: to look at that on its data."""
         return state

@@ -36,7 +36,7 @@ class Head(Sharing):
         return self._inside.slots
 
     @property
-    def personal(self) -> bool:
+    def has_private_layers(self) -> bool:
         return True
 
     def layout(self, model: nn.Module) -> Layout:
@@ -63,7 +63,7 @@ class Head(Sharing):
         own = not self.adopt and not self.common
         return self._body(tensors, layout) | (self._head(tensors, layout) if own else {})
 
-    def as_sent(self, state: State) -> State:
+    def without_private_head(self, state: State) -> State:
         return {name: value for name, value in state.items() if name.startswith(BODY)}
 
     @property

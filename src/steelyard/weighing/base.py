@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from steelyard.geometry import Geometry
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
+from steelyard.weighing.geometry import Geometry
 
 
 class Weigher(ABC):

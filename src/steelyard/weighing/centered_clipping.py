@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.krum import least
 from steelyard.weighing.steps import TINY, normalised, typical
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised
@@ -41,7 +41,7 @@ class History(NamedTuple):
     kinship: Tensor
     """How akin to the others, whichever way it pulls, in units of what was usual in the round."""
 
-    def and_now(self, now: "History", memory: float) -> "History":
+    def updated(self, now: "History", memory: float) -> "History":
         """With one more round. What was seen fades as more is seen, and stays while nothing is."""
         fade, keep = memory ** (now.coherence / ENOUGH), memory
         return History(
@@ -91,7 +91,7 @@ class Concord(Weigher):
         before = History(*recall(state, "history", round.clients, nothing).unbind(1))
         trust = self.trust(before)
         for _ in range(REPEATS):
-            history = before.and_now(this_round(angles, trust), self.memory)
+            history = before.updated(this_round(angles, trust), self.memory)
             trust = self.trust(history)
         cosine = towards_others(angles, trust)
         held = within(geometry.norms * cosine, self.reach * float(geometry.norms.median()))

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError, unknown
-from steelyard.geometry import Geometry
 from steelyard.types import EMPTY, ClientId, RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import TINY, bounded_lengths, normalised
 
 Gate = Literal["hard", "soft"]

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.steps import normalised, settle
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.steps import normalised, sample_prior, settle, typical

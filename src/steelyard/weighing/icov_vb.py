@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.geometry import Geometry, Products
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry, Products
 from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
 from steelyard.weighing.ivar import Past, infer
 from steelyard.weighing.memory import recall, remember
@@ -55,7 +55,7 @@ class IcovVb(Weigher):
             return factor_gls(*loadings_and_noise(beliefs), self.clip)
 
         settled = settle(step, equal, self.iterations, self.tolerance)
-        kept = past.and_now(state, round, beliefs.noise)
+        kept = past.updated(state, round, beliefs.noise)
         kept = remember(kept, round.clients, latent=beliefs.latent)
         evidence = {
             "variance": beliefs.scale_u * beliefs.latent.square().sum(dim=1) + beliefs.noise,

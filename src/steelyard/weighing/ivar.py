@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import Settled, inverse, normalised, sample_prior, settle, typical
 
@@ -36,7 +36,7 @@ class Past:
             return noise
         return (self.total * typical(noise) + noise) / (self.rounds + 1)
 
-    def and_now(self, state: State, round: RoundInfo, noise: Tensor) -> State:
+    def updated(self, state: State, round: RoundInfo, noise: Tensor) -> State:
         scale = typical(noise)
         relative = noise / scale if bool(scale > 0) else torch.ones_like(noise)
         rows = torch.stack([self.total + relative, self.rounds + 1], dim=1)
@@ -72,7 +72,7 @@ class IvarMle(Weigher):
         settled = settle(step, equal, self.iterations, self.tolerance)
         noise = geometry.distances(settled.weights) / geometry.size
         evidence = {"variance": past.mean_with(noise), **settled.evidence}
-        return Weighed(normalised(prior * settled.weights), past.and_now(state, round, noise), evidence)
+        return Weighed(normalised(prior * settled.weights), past.updated(state, round, noise), evidence)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class IvarVb(Weigher):
         past = Past.of(state, round, self.memory)
         settled, noise = infer(geometry, past, self.iterations, self.tolerance)
         evidence = {"variance": past.mean_with(noise), **settled.evidence}
-        return Weighed(normalised(prior * settled.weights), past.and_now(state, round, noise), evidence)
+        return Weighed(normalised(prior * settled.weights), past.updated(state, round, noise), evidence)
 
 
 def infer(geometry: Geometry, past: Past, iterations: int, tolerance: float) -> tuple[Settled, Tensor]:

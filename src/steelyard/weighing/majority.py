@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.pairs import Pairs
 from steelyard.weighing.steps import TINY, bounded_lengths, normalised, sample_prior, typical
 
@@ -47,7 +47,7 @@ class Majority(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         count = len(geometry)
-        pairs = Pairs.of(state).and_now(round.clients, cosines(geometry), self.memory)
+        pairs = Pairs.of(state).updated(round.clients, cosines(geometry), self.memory)
         votes = 1 / crowding(geometry.pairwise, self.crowd)
         camp = larger_camp(pairs.mean(count), votes)
         trust = camp.trust(self.tolerance) if camp.united else torch.ones_like(votes)

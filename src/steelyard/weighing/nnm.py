@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from steelyard.errors import InputError
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometric_median import GeometricMedian
+from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.krum import EQUAL, check_f
 
 

@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
         names = torch.tensor(list("\0".join(self.clients).encode()), dtype=torch.uint8)
         return {"pair_clients": names, "pair_total": self.total, "pair_rounds": self.rounds}
 
-    def and_now(self, clients: Sequence[ClientId], values: Tensor, memory: float) -> "Pairs":
+    def updated(self, clients: Sequence[ClientId], values: Tensor, memory: float) -> "Pairs":
         """With the values [J, J] of one more round; of what was, `memory` is kept."""
         present = set(clients)
         absent = [client for client in self.clients if client not in present]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 
 
 @dataclass(frozen=True)

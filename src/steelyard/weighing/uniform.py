@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from steelyard.geometry import Geometry
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
+from steelyard.weighing.geometry import Geometry
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""A client's side: its data, its training, its evaluation, and what stays private."""

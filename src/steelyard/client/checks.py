@@ -1,0 +1,147 @@
+"""Does the model fit the data? Asked when a run is built, not in round 7."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from steelyard.data.clients import Client
+from steelyard.data.examples import AnyExamples, Examples
+from steelyard.errors import InputError
+from steelyard.objectives.base import Objective
+from steelyard.seeds import seeded
+from steelyard.sharing import Sharing
+
+
+def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
+    """Refuse clients without a model, models of their own where whole ones travel, heads that do not fit."""
+    heads: dict[str, list[tuple[int, ...]]] = {}
+    for client in clients:
+        own = model if client.model is None else client.model
+        if own is None:
+            raise InputError(
+                f"client {client.id!r} brings no model, and the federation has none; give it one."
+            )
+        if client.model is not None and not sharing.has_private_layers:
+            raise InputError(
+                f"client {client.id!r} brings a model of its own, but whole models are shared; take the "
+                "sharing `head`."
+            )
+        if sharing.has_private_layers:
+            heads[client.id] = [tuple(entry.shape) for entry in sharing.layout(own).entries]
+    for client_id, shapes in heads.items():
+        first = next(iter(heads))
+        if shapes != heads[first]:
+            raise InputError(
+                f"client {client_id!r} has a head of {_in_words(shapes)}, but client {first!r} has one of "
+                f"{_in_words(heads[first])}; all must agree."
+            )
+
+
+def _in_words(shapes: Sequence[tuple[int, ...]]) -> str:
+    """What is shared, as people speak of it."""
+    if [len(shape) for shape in shapes] in ([2, 1], [2]):
+        classes, embedding = shapes[0]
+        return f"embedding {embedding} and {classes} classes" + (" without bias" if len(shapes) == 1 else "")
+    return "shapes " + ", ".join("×".join(map(str, shape)) or "1" for shape in shapes)
+
+
+def check_fit(
+    model: nn.Module | None,
+    clients: Sequence[Client],
+    test: AnyExamples | None,
+    objective: Objective | None = None,
+) -> int:
+    """Refuse models that cannot take the clients' inputs or have too few outputs for their classes.
+
+    Targets are class numbers or, for a model with one output, numbers; an objective must want the same.
+    Clients with models of their own may have inputs of their own. Returns the number of outputs: the classes
+    that the models know.
+    """
+    shared = [client for client in clients if client.model is None]
+    groups = [(model, shared)] if shared else []
+    groups += [(client.model, [client]) for client in clients if client.model is not None]
+    outputs = [_check_group(each, members, test, objective) for each, members in groups if each is not None]
+    return outputs[0]
+
+
+def _check_group(
+    model: nn.Module,
+    clients: Sequence[Client],
+    test: AnyExamples | None,
+    objective: Objective | None = None,
+) -> int:
+    """The same for clients with one model."""
+    outputs = _outputs(model, clients[0])
+    sets = [(f"client {client.id!r}", client.train) for client in clients]
+    sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
+    sets += [(f"client {client.id!r}, held out", client.held_out) for client in clients if client.held_out]
+    if test is not None:
+        if len(test) == 0:
+            raise InputError("the test set is empty; give it examples or leave it out.")
+        sets.append(("the test set", test))
+    seen: set[int] = set()
+    for name, data in sets:
+        _check_shape(name, data.input_shape, clients[0])
+        # Many clients share one table, which is looked at once; a lazy data set is not read for this.
+        if isinstance(data, Examples) and id(data.targets) not in seen:
+            seen.add(id(data.targets))
+            _check_targets(name, data.targets, outputs)
+            if objective is not None:
+                _check_objective(name, data.targets, objective)
+    return outputs
+
+
+def _outputs(model: nn.Module, client: Client) -> int:
+    with seeded(0, "check"):
+        inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
+    try:
+        with torch.inference_mode(), seeded(0, "check"):
+            outputs = copy.deepcopy(model).eval()(inputs)
+    except Exception as error:
+        shape = tuple(inputs.shape[1:])
+        raise InputError(
+            f"the model cannot take the inputs of client {client.id!r}, of shape {shape}: {error}"
+        ) from error
+    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2:
+        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise InputError(f"the model must return logits of shape (batch, classes), not {found}.")
+    return outputs.shape[1]
+
+
+def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:
+    if shape != first.train.input_shape:
+        raise InputError(
+            f"{name} has inputs of shape {shape}, but client {first.id!r} has {first.train.input_shape}; "
+            "clients that share a model need the same inputs, and a common test set those of all."
+        )
+
+
+def _check_targets(name: str, targets: torch.Tensor, outputs: int) -> None:
+    if targets.is_floating_point() and targets.dim() == 1 and outputs == 1:
+        if not bool(targets.isfinite().all()):
+            raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
+        return
+    if targets.dtype != torch.int64 or targets.dim() != 1:
+        raise InputError(
+            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed, "
+            "or, for a model with one output, a number for each example."
+        )
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= outputs:
+        raise InputError(f"{name} has classes {low} to {high}, but the model has only {outputs} outputs.")
+
+
+def _check_objective(name: str, targets: torch.Tensor, objective: Objective) -> None:
+    numbers = targets.is_floating_point()
+    if objective.targets != "any" and numbers != (objective.targets == "numbers"):
+        found, wanted, advice = (
+            ("numbers", "class numbers", "squared-error")
+            if numbers
+            else ("class numbers", "numbers", "cross-entropy")
+        )
+        raise InputError(
+            f"{name} has {found} for targets, but {type(objective).__name__} needs {wanted}; "
+            f"take the objective {advice}."
+        )

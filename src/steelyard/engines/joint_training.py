@@ -1,0 +1,191 @@
+"""Many clients trained together: their models lie on top of each other, and one kernel serves them all.
+
+The steps are the learner's, on parameters [J, ...] and batches [J, B, ...]. Sums are taken in another order
+than for one client alone, so results agree closely, not to the last bit.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.utils.rnn import pad_sequence
+
+from steelyard.client.learner import Learner, descend, subtract
+from steelyard.client.working_model import working_model_in
+from steelyard.data.examples import AnyExamples, share_a_table
+from steelyard.layout import tensors_of
+from steelyard.objectives.base import Local
+from steelyard.seeds import seeded
+from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
+
+PADDING = -1  # the target of a row that fills up a short batch; of numbers, that is NO_NUMBER
+NO_NUMBER = -math.inf
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+
+class _Linear(nn.Linear):
+    """`nn.Linear` with its product turned round: many small ones together then run at twice the speed."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 2:
+            return super().forward(input)
+        outputs = (self.weight @ input.T).T
+        return outputs if self.bias is None else outputs + self.bias
+
+
+class StackedModel(nn.Module):
+    """Copies of a model on top of each other, which looks like one model: each gets its part of a batch."""
+
+    def __init__(self, model: nn.Module, width: int, device: str = "cpu") -> None:
+        super().__init__()
+        self.base = copy.deepcopy(model).to(device).train()
+        for module in self.base.modules():
+            if type(module) is nn.Linear:
+                module.__class__ = _Linear
+        parameters, buffers = dict(self.base.named_parameters()), dict(self.base.named_buffers())
+        self.stacks = {
+            name: parameter.detach().expand(width, *parameter.shape).clone()
+            for name, parameter in parameters.items()
+        }
+        self.rows = [
+            {**{name: stack[row] for name, stack in self.stacks.items()}, **buffers} for row in range(width)
+        ]
+        self.trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+        self.use(width)
+
+    def use(self, count: int) -> list[Tensor]:
+        """Use the first few copies; returns the parameters that are trained, [count, ...] each."""
+        self.leaves = {name: stack[:count].detach() for name, stack in self.stacks.items()}
+        return [self.leaves[name].requires_grad_() for name in self.trained]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs [J·B, ...] and outputs [J·B, C], client by client."""
+        count = len(self.leaves[self.trained[0]])
+        outputs: Tensor = vmap(self._one)(self.leaves, inputs.view(count, -1, *inputs.shape[1:]))
+        return outputs.flatten(0, 1)
+
+    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(self.base, tensors, (inputs,))
+        return outputs
+
+
+def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> str | None:
+    """What keeps clients with this model from being trained together, if anything does."""
+    if learner.training.steps == 0:
+        return "there is nothing to train"
+    if working_model_in(model).normalises_batches:
+        return "batch normalisation would count the rows that fill up short batches"
+    try:  # the rest shows in a trial: random layers, outputs that steer the program, changing buffers
+        stacked = StackedModel(model, 2)
+        with seeded(0, "trial"):
+            inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
+        local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0, learner.layout)
+        bound = learner.objective.bind(local)
+        if bound.losses is None:
+            return f"{type(learner.objective).__name__} has no loss for each example"
+        _mean_losses(bound.losses, inputs, targets.view(2, 2))
+    except Exception as error:
+        return str(error).strip().splitlines()[0].rstrip(".")
+    return None
+
+
+def train_together(
+    learner: Learner,
+    model: StackedModel,
+    clients: Sequence[ClientId],
+    data: Sequence[AnyExamples],
+    broadcast: Broadcast,
+    states: Sequence[State],
+    rows: Sequence[Message],
+) -> list[Trained]:
+    """The work of several clients in one round; their updates are written into `rows`."""
+    _load(learner, model, broadcast.message, states)
+    parameters = model.use(len(clients))
+    bound = learner.objective.bind(Local(model, parameters, broadcast, 0, learner.layout))
+    assert bound.losses is not None
+    picks = [
+        list(learner.batches(broadcast.round, client, len(mine)))
+        for client, mine in zip(clients, data, strict=True)
+    ]
+    steps = descend(
+        partial(_mean_losses, bound.losses),
+        _batches(data, picks, parameters[0].device),
+        parameters,
+        learner.training,
+        bound.add_gradient,
+    )
+    history, kept = [], {}
+    for number, losses in enumerate(steps, 1):
+        history.append(losses)
+        for place in [place for place, mine in enumerate(picks) if len(mine) == number]:
+            # It is done, and read at once: its copy goes on moving while others have steps to make.
+            after = learner.sharing.read(model.rows[place], learner.layout)
+            subtract(after.map(Tensor.cpu), broadcast.message, rows[place])
+            kept[place] = learner.sharing.keep(model.rows[place], learner.layout)
+    counts = torch.tensor([len(mine) for mine in picks])
+    totals = torch.stack(history).cpu().cumsum(0)[counts - 1, torch.arange(len(counts))]
+    return [
+        Trained(
+            Reply(client, rows[place], len(data[place]), {"loss": loss, "steps": float(count)}), kept[place]
+        )
+        for place, (client, loss, count) in enumerate(
+            zip(clients, (totals / counts).tolist(), counts.tolist(), strict=True)
+        )
+    ]
+
+
+def _load(learner: Learner, model: StackedModel, message: Message, states: Sequence[State]) -> None:
+    """Make each copy from what came down and what stayed with its client."""
+    start = learner.sharing.start(tensors_of(model.base), learner.layout)
+    if any(states):
+        for row, state in zip(model.rows, states, strict=False):
+            learner.sharing.write(row, learner.layout, message, state or start)
+        return
+    learner.sharing.write(model.rows[0], learner.layout, message, start)
+    for stack in model.stacks.values():
+        stack[1 : len(states)] = stack[0]
+
+
+def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Each client's mean loss over the real rows of its batch, [J]."""
+    real = targets != _padding(targets)
+    each = losses(inputs, targets.where(real, 0).flatten()).view(targets.shape)
+    return (each * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+def _batches(
+    data: Sequence[AnyExamples], picks: Sequence[Sequence[Tensor]], device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs [J·B, ...] and targets [J, B] of each step, filled up where a batch is short or missing."""
+    together = all(share_a_table(each, data[0]) for each in data)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    for step in range(max(map(len, picks))):
+        positions = [mine[step] if step < len(mine) else nothing for mine in picks]
+        inputs, targets = _gather(data, positions) if together else _collect(data, positions)
+        yield inputs.to(device), targets.to(device)
+
+
+def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """From one table, at once."""
+    rows = [each.rows.index_select(0, chosen) for each, chosen in zip(data, positions, strict=True)]
+    padded = pad_sequence(rows, batch_first=True, padding_value=PADDING)
+    inputs, targets = data[0].read(padded.clamp(min=0).flatten())
+    return inputs, targets.view(padded.shape).where(padded != PADDING, _padding(targets))
+
+
+def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """From each client's own data."""
+    parts = [each.batch(chosen) for each, chosen in zip(data, positions, strict=True)]
+    inputs, targets = map(list, zip(*parts, strict=True))
+    filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
+    return pad_sequence(inputs, batch_first=True).flatten(0, 1), filled
+
+
+def _padding(targets: Tensor) -> float:
+    """The target that no real row has."""
+    return NO_NUMBER if targets.is_floating_point() else PADDING

@@ -1,0 +1,27 @@
+"""How good predictions are: pure functions on tensors."""
+
+from steelyard.metrics.accuracy import accuracy, nll
+from steelyard.metrics.calibration import Bins, bins, brier, ece, entropy
+from steelyard.metrics.correlation import coupling, spearman
+from steelyard.metrics.detection import auroc, detection
+from steelyard.metrics.fairness import fairness, worst
+from steelyard.metrics.temperature import fit_temperature, merge_temperatures, scaled
+
+__all__ = [
+    "Bins",
+    "accuracy",
+    "auroc",
+    "bins",
+    "brier",
+    "coupling",
+    "detection",
+    "ece",
+    "entropy",
+    "fairness",
+    "fit_temperature",
+    "merge_temperatures",
+    "nll",
+    "scaled",
+    "spearman",
+    "worst",
+]

@@ -1,0 +1,1 @@
+"""The experiment file: its schema, its sources, and building a federation from it."""

@@ -1,0 +1,72 @@
+"""What a recorded run left behind: its model, the test set, and what it predicts there."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from steelyard.client.predict import predict
+from steelyard.data import Dataset
+from steelyard.data.examples import Examples
+from steelyard.errors import InputError, unknown
+from steelyard.runs.reader import MODEL, SPEC, STATE, Run
+from steelyard.server.state import load_state
+from steelyard.specs import registry
+from steelyard.specs.running import build, build_algorithm
+from steelyard.specs.schema import Spec, load_spec
+from steelyard.types import ClientId
+
+
+class Predictions(NamedTuple):
+    """Of the common test set."""
+
+    log_probabilities: Tensor
+    """[N, C]."""
+    labels: Tensor
+    """[N]."""
+
+
+def load_model(run: str | Path | Run, client: ClientId | None = None) -> nn.Module:
+    """The model of a recorded run; where only the head is shared, the head, or a client's whole model."""
+    path = _path(run)
+    if client is not None:
+        federation = build(load_spec(path / SPEC))
+        if client not in federation.clients:
+            raise unknown("client", client, federation.ids)
+        return federation.model_of(load_state(path / STATE), client)
+    if not (path / MODEL).is_file():
+        raise InputError(f"{path} has no {MODEL}.")
+    federation = build(load_spec(path / SPEC))
+    model = federation.model_of(federation.init())
+    safetensors.torch.load_model(model, path / MODEL)
+    return model.eval()
+
+
+def load_test(run: str | Path | Run) -> Examples:
+    """The common test set of a recorded run."""
+    dataset = registry.build("datasets", _spec(run).data.dataset)
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"{_path(run)} has no common test set: its clients have nothing in common.")
+    return dataset.test
+
+
+def load_predictions(run: str | Path | Run) -> Predictions:
+    """What the model of a recorded run makes of the common test set: the bits that the run itself scored."""
+    spec, test = _spec(run), load_test(run)
+    if build_algorithm(spec).sharing.has_private_layers:
+        raise InputError(f"the clients of {_path(run)} share a head only: there is no one model to look at.")
+    if test.labels.is_floating_point():
+        raise InputError(f"{_path(run)} predicts numbers, not classes: there are no probabilities.")
+    return Predictions(predict(load_model(run), test, spec.seed), test.labels)
+
+
+def _spec(run: str | Path | Run) -> Spec:
+    path = _path(run)
+    if not (path / SPEC).is_file():
+        raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be looked at again.")
+    return load_spec(path / SPEC)
+
+
+def _path(run: str | Path | Run) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)

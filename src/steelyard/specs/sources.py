@@ -1,0 +1,101 @@
+"""The layers of a spec: presets, files and `key=value` words, read as tables and laid on each other."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from steelyard.errors import InputError, unknown
+
+Table = dict[str, Any]
+
+
+def read(source: str | Path | Mapping[str, Any] | None) -> list[Table]:
+    """The layers that a preset's name, a TOML file or a table stands for, lowest first."""
+    table = table_of(source)
+    if "grid" in table:
+        file = "FILE" if isinstance(source, Mapping) else source
+        raise InputError(f"this is not one run but a grid of them: `steelyard grid {file}` runs it.")
+    return [preset(table.pop("preset")), table] if "preset" in table else [table]
+
+
+def table_of(source: str | Path | Mapping[str, Any] | None) -> Table:
+    """What a source says itself; a preset's name is short for a table that names it."""
+    if source is None:
+        return {}
+    if isinstance(source, Mapping):
+        return dict(source)
+    return _read_file(Path(source)) if Path(source).suffix == ".toml" else {"preset": source}
+
+
+def presets() -> dict[str, Table]:
+    """The presets by name."""
+    files = (
+        each for each in resources.files("steelyard.specs.presets").iterdir() if each.name.endswith(".toml")
+    )
+    tables = {Path(each.name).stem: tomllib.loads(each.read_text("utf-8")) for each in files}
+    return dict(sorted(tables.items()))
+
+
+def preset(name: Any) -> Table:
+    known = presets()
+    if str(name) not in known:
+        raise unknown("preset", str(name), known)
+    return known[str(name)]
+
+
+def _read_file(path: Path) -> Table:
+    try:
+        # A file without a name is called what it is called on disk.
+        return {"name": re.sub(r"[^\w.+-]", "-", path.stem), **tomllib.loads(path.read_text("utf-8"))}
+    except OSError as error:
+        raise InputError(f"cannot read the spec {path}: {error.strerror or error}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the spec {path} is not valid TOML: {error}.") from None
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
+    """`over` on top of `base`, table by table; another name drops the settings of the one it replaces."""
+    merged = dict(base)
+    for key, value in over.items():
+        under = merged.get(key)
+        # "samples" is short for {name = "samples"} wherever it meets a table.
+        if isinstance(under, Mapping) and isinstance(value, str):
+            value = {"name": value}
+        if isinstance(under, str) and isinstance(value, Mapping):
+            under = {"name": under}
+        if isinstance(under, Mapping) and isinstance(value, Mapping) and _same(under, value):
+            value = merge(under, value)
+        merged[key] = value
+    return merged
+
+
+def _same(low: Mapping[str, Any], high: Mapping[str, Any]) -> bool:
+    """Two tables speak of the same thing unless they name different ones."""
+    return "name" not in low or "name" not in high or low["name"] == high["name"]
+
+
+def expand(overrides: Mapping[str, Any]) -> Table:
+    """{"data.clients": 20} → {"data": {"clients": 20}}."""
+    table: Table = {}
+    for key, value in overrides.items():
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        table = merge(table, value)
+    return table
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`key=value` with a TOML value; what is not TOML is a string, and `none` unsets."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"{text!r} is not of the form key=value, such as rounds=50 or training.lr=0.1.")
+    if value == "none":
+        return key, None
+    try:
+        table = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return key, value
+    return key, table["value"] if len(table) == 1 else value

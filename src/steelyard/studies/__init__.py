@@ -1,0 +1,1 @@
+"""Many runs: comparisons, grids, and the experiments of papers."""

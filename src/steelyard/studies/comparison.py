@@ -1,0 +1,65 @@
+"""Several specs on the same seeds: mean ± sd, without running again what is already recorded."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from steelyard.runs.reader import Run
+from steelyard.runs.summary import summarise
+from steelyard.server.federation import Observer
+from steelyard.specs.running import run
+from steelyard.specs.schema import Spec, load_spec
+from steelyard.studies.parallel_runs import Key, finished_runs, key_of
+
+METRICS = ("accuracy", "nll", "client_accuracy_worst10", "client_accuracy_sd")
+
+Watch = Callable[[Spec], AbstractContextManager[Observer | None]]
+
+
+def compare(
+    sources: Sequence[str | Path | Mapping[str, Any]],
+    seeds: Sequence[int],
+    overrides: Mapping[str, Any] | None = None,
+    out: Path = Path("runs"),
+    watch: Watch = lambda spec: nullcontext(None),
+) -> list[dict[str, Any]]:
+    """A row for each source: its runs and the mean and standard deviation of their final scores."""
+    changes = dict(overrides or {})
+    specs = [[load_spec(source, {**changes, "seed": seed}) for seed in seeds] for source in sources]
+    finished = finished_runs(out)
+    rows = []
+    for source, per_seed in zip(sources, specs, strict=True):
+        runs = [_run(spec, finished, out, watch) for spec in per_seed]
+        name = str(source) if isinstance(source, str | Path) else per_seed[0].name
+        rows.append({"name": name, "metrics": _scores(runs), "runs": [str(each.path) for each in runs]})
+    return rows
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
+    """One value has no deviation, nor have values that are not all finite."""
+    spread = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.fmean(values), statistics.stdev(values) if spread else None
+
+
+def _run(spec: Spec, finished: dict[Key, Run], out: Path, watch: Watch) -> Run:
+    key = key_of(spec)
+    if key not in finished:
+        with watch(spec) as observer:
+            result = run(spec, *([observer] if observer else []), out=out)
+        assert result.path is not None
+        finished[key] = Run(result.path)
+    return finished[key]
+
+
+def _scores(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
+    """Final scores; one that some run lacks is left out."""
+    finals = [summarise(each)["metrics"] for each in runs]
+    table: dict[str, dict[str, float | None]] = {}
+    for name in METRICS:
+        if all(name in final for final in finals):
+            mean, sd = mean_and_sd([final[name] for final in finals])
+            table[name] = {"mean": mean, "sd": sd}
+    return table

@@ -1,0 +1,311 @@
+"""A spec over a grid of choices: every cell is the run that its place says."""
+
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import steelyard as sy
+from steelyard.engines.pool import SHARE, cores
+from steelyard.runs.reader import Run, runs_in
+from steelyard.specs import sources as layers
+from steelyard.specs.schema import load_spec
+from steelyard.studies import parallel_runs as batch
+from steelyard.studies.grid import Cell, Grid, read_grid, run_grid, sheet_of
+from steelyard.studies.grid_axes import Axis, read_axis
+from steelyard.studies.parallel_runs import Outcome, finished_runs, run_all
+
+QUICK: dict[str, Any] = {"rounds": 1, "data.clients": 3, "training.steps": 2}
+FILE = """
+preset = "fedprox"
+rounds = 1
+[data]
+clients = 3
+[training]
+steps = 2
+[grid]
+seeds = [0, 1]
+metrics = ["accuracy", "nll"]
+[grid.rows]
+plain = { weighing = "samples" }
+careful = { weighing = "uniform", "server.clip" = 1.0 }
+[grid.columns]
+training.lr = [0.1, 0.01]
+[grid.panels]
+iid = { data = { partition = "iid" } }
+skewed = { "data.partition" = { name = "dirichlet", alpha = 0.1 } }
+"""
+
+
+def small(**axes: Any) -> Grid:
+    return read_grid(None, QUICK, **axes)
+
+
+def deadly() -> None:
+    """A model that takes its process with it."""
+    os._exit(1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my-grid.toml"
+    path.write_text(FILE)
+    return path
+
+
+def refused(*sources: Any, **axes: Any) -> str:
+    with pytest.raises(sy.InputError) as caught:
+        read_grid(*sources, **axes).cells()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_file_has_axes_seeds_and_metrics(file: Path) -> None:
+    grid = read_grid(file)
+    assert grid.rows.labels == ("plain", "careful")
+    assert grid.columns == Axis(
+        {"0.1": {"training": {"lr": 0.1}}, "0.01": {"training": {"lr": 0.01}}}, "training.lr"
+    )
+    assert grid.panels.labels == ("iid", "skewed")
+    assert (grid.seeds, grid.metrics) == ((0, 1), ("accuracy", "nll"))
+
+
+def test_there_is_a_cell_for_every_combination_and_seed(file: Path) -> None:
+    cells = read_grid(file).cells()
+    places = {(*cell.place, cell.spec.seed) for cell in cells}
+    assert len(cells) == len(places) == 2 * 2 * 2 * 2
+    assert ("skewed", "careful", "0.01", 1) in places
+
+
+def test_a_cell_is_what_run_would_run_with_the_same_changes(file: Path) -> None:
+    (cell,) = [
+        each
+        for each in read_grid(file, {"rounds": 4}).cells()
+        if (*each.place, each.spec.seed) == ("skewed", "careful", "0.01", 1)
+    ]
+    changes = {
+        "name": "my-grid",
+        "data.clients": 3,
+        "training.steps": 2,
+        "rounds": 4,
+        "data.partition": {"name": "dirichlet", "alpha": 0.1},
+        "weighing": "uniform",
+        "server.clip": 1.0,
+        "training.lr": 0.01,
+        "seed": 1,
+    }
+    alone = load_spec("fedprox", changes)
+    assert cell.spec == load_spec("fedprox", {**changes, "engine": "serial"})
+    assert cell.spec.fingerprint() == alone.fingerprint()
+    assert cell.spec.data.seed == 1
+
+
+def test_options_replace_the_axes_of_the_file(file: Path) -> None:
+    grid = read_grid(file, rows="weighing=uniform", columns={"a": {"rounds": 2}}, seeds=[7], metrics=["nll"])
+    assert (grid.rows.labels, grid.columns.labels) == (("uniform",), ("a",))
+    assert grid.panels.labels == ("iid", "skewed")
+    assert (grid.seeds, grid.metrics) == ((7,), ("nll",))
+    assert {cell.spec.rounds for cell in grid.cells()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("weighing=samples,uniform", {"samples": "samples", "uniform": "uniform"}),
+        ("weighing=1,0.5,none", {"1": 1, "0.5": 0.5, "none": None}),
+        ("weighing=[1,2],[3]", {"[1,2]": [1, 2], "[3]": [3]}),
+        ('weighing={name="a",b=1},c', {'{name="a",b=1}': {"name": "a", "b": 1}, "c": "c"}),
+    ],
+)
+def test_typed_values_are_split_at_commas_and_label_themselves(text: str, choices: dict[str, Any]) -> None:
+    expected = {label: {"weighing": value} for label, value in choices.items()}
+    assert read_axis("rows", text) == Axis(expected, "weighing")
+
+
+def test_a_list_of_choices_is_labelled_in_words_and_mixed_lists_by_their_settings() -> None:
+    axis = read_axis("rows", {"data.partition": ["iid", {"name": "dirichlet", "alpha": 0.1}]})
+    assert axis.labels == ("iid", "dirichlet (alpha 0.1)")
+    mixed = read_axis("rows", {"rounds": [1, 2], "mine": {"rounds": 3}})
+    assert (mixed.labels, mixed.key) == (("rounds=1", "rounds=2", "mine"), "")
+
+
+def test_the_axes_beat_what_is_changed_for_all() -> None:
+    grid = read_grid(None, {"rounds": 9, "data.clients": 4}, rows="rounds=1,2")
+    assert [cell.spec.rounds for cell in grid.cells()] == [1, 2]
+    assert {cell.spec.data.clients for cell in grid.cells()} == {4}
+
+
+def test_presets_can_vary() -> None:
+    cells = read_grid("fedavg", QUICK, rows="preset=fedavg,fedprox").cells()
+    assert [cell.spec.objective["name"] for cell in cells] == ["cross-entropy", "proximal"]
+    assert [cell.spec.fingerprint() for cell in cells] == [
+        load_spec(name, QUICK).fingerprint() for name in ("fedavg", "fedprox")
+    ]
+
+
+def test_without_seeds_each_cell_has_its_own() -> None:
+    assert [cell.spec.seed for cell in read_grid(None, {"seed": 5}, rows="rounds=1").cells()] == [5]
+    assert [cell.spec.seed for cell in read_grid(None, rows="seed=3,4").cells()] == [3, 4]
+
+
+def test_cells_run_serially_unless_an_engine_is_named() -> None:
+    def engines(*arguments: Any, **axes: Any) -> list[str]:
+        return [cell.spec.engine["name"] for cell in read_grid(*arguments, **axes).cells()]
+
+    assert engines(rows="rounds=1,2") == ["serial", "serial"]
+    assert engines(None, {"engine": "auto"}, rows="rounds=1") == ["auto"]
+    assert engines(None, {"engine.name": "pool"}, rows="rounds=1") == ["pool"]
+    assert engines({"engine": "pool"}, rows="rounds=1") == ["pool"]
+    assert engines(rows="engine=pool,vectorized") == ["pool", "vectorized"]
+
+
+def test_a_bad_cell_is_named_before_anything_runs(tmp_path: Path) -> None:
+    grid = small(rows="weighing=samples,unifrom", columns="training.lr=0.1,0.2", panels="data.partition=iid")
+    with pytest.raises(sy.InputError, match=r"cell unifrom × 0.1 × iid: .*did you mean 'uniform'"):
+        run_grid(grid, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"rows": {"a": {"roundz": 1}}}, "cell a: unknown key 'roundz': did you mean 'rounds'?"),
+        ({"rows": {"a": {"training.lr": -1.0}}}, "cell a: training.lr must be greater than 0"),
+        ({"rws": {}}, "unknown key 'grid.rws': did you mean 'grid.rows'?"),
+        ({}, "a grid needs something that varies"),
+        (3, "grid should be a table, not 3."),
+        ({"rows": ["a"]}, "grid.rows should be a table"),
+        ({"rows": {"rounds": 3}}, "grid.rows.rounds should be a table or a list"),
+        ({"rows": {"rounds": [3, 3]}}, "grid.rows has '3' twice."),
+        ({"rows": {"rounds": []}}, "grid.rows has no values."),
+        (
+            {"rows": {"rounds": [1]}, "seeds": [1, 1]},
+            "grid.seeds should be a list of different whole numbers",
+        ),
+        ({"rows": {"rounds": [1]}, "seeds": 1}, "grid.seeds should be"),
+        ({"rows": {"rounds": [1]}, "metrics": [1]}, "grid.metrics should be a list of different names"),
+    ],
+)
+def test_a_grid_that_makes_no_sense_is_refused_in_one_sentence(table: Any, sentence: str) -> None:
+    assert sentence in refused({"grid": table})
+
+
+@pytest.mark.parametrize("text", ["weighing", "=a", "weighing=", "weighing=a,,b"])
+def test_an_axis_that_cannot_be_read_is_refused(text: str) -> None:
+    assert "--rows takes a setting and its values" in refused(rows=text)
+
+
+def test_a_grid_file_is_not_a_run(file: Path) -> None:
+    with pytest.raises(sy.InputError, match=rf"a grid of them: `steelyard grid {file}` runs it"):
+        load_spec(file)
+    assert "grid" in layers.table_of(file)
+
+
+def test_every_cell_is_recorded_and_nothing_runs_twice(tmp_path: Path) -> None:
+    watched: list[tuple[int, int]] = []
+    grid = small(rows="weighing=samples,uniform", columns="training.lr=0.1,0.2", seeds=[0])
+    first = run_grid(grid, tmp_path, watch=lambda *counts: watched.append(counts))
+    assert watched == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+    for cell, outcome in first:
+        assert outcome.path is not None
+        recorded = Run(outcome.path)
+        assert recorded.spec["weighing"]["name"] == cell.row
+        assert recorded.spec["training"]["lr"] == float(cell.column)
+        assert outcome.metrics["accuracy"] == recorded.rounds[-1]["accuracy"]
+    watched.clear()
+    assert run_grid(grid, tmp_path, watch=lambda *counts: watched.append(counts)) == first
+    assert watched == [(0, 0)]
+    assert len(runs_in(tmp_path)) == 4
+
+
+def test_only_what_is_missing_is_run_and_equal_cells_are_one_run(tmp_path: Path) -> None:
+    sy.run("fedavg", out=tmp_path, **QUICK)
+    grid = small(rows={"a": {}, "b": {"about": "the same"}, "c": {"weighing": "uniform"}})
+    results = run_grid(grid, tmp_path)
+    assert len(runs_in(tmp_path)) == 2
+    assert results[0][1] == results[1][1] != results[2][1]
+
+
+def test_without_recording_the_numbers_are_the_same_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = small(rows="weighing=samples,uniform")
+    unrecorded = run_grid(grid, None)
+    assert list(tmp_path.iterdir()) == []
+    recorded = run_grid(grid, tmp_path / "out")
+    assert [each.metrics for _, each in unrecorded] == [each.metrics for _, each in recorded]
+    assert {each.path for _, each in unrecorded} == {None}
+
+
+def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    good = small(rows="weighing=samples,uniform", seeds=[0, 1])
+    alone = run_grid(good, None, workers=1)
+    specs = [cell.spec for cell in good.cells()]
+    bad = load_spec(None, {**QUICK, "model": f"{Path(__file__).stem}:deadly", "engine": "serial"})
+    *others, died = run_all([*specs, bad], tmp_path, workers=2)
+    assert died == Outcome(error="its process died")
+    assert [each.metrics for each in others] == [each.metrics for _, each in alone]
+    assert len(finished_runs(tmp_path)) == 4
+
+
+def test_a_failing_cell_is_a_hole_with_its_reason(tmp_path: Path) -> None:
+    grid = small(columns="data.clients=3,100000", rows="weighing=samples,uniform", seeds=[0])
+    results = run_grid(grid, tmp_path)
+    assert [bool(outcome.error) for _, outcome in results] == [False, True, False, True]
+    sheet = sheet_of(grid, results, "accuracy")
+    hole = sheet.entry("", "samples", "100000")
+    assert hole.mean is None
+    assert "100000" in hole.error
+    assert sheet.entry("", "samples", "3").mean is not None
+
+
+def test_an_interruption_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    grid = small(rows="weighing=samples,uniform")
+    with monkeypatch.context() as patch:
+        patch.setattr("steelyard.studies.parallel_runs.run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_grid(grid, tmp_path)
+    assert all(outcome.metrics for _, outcome in run_grid(grid, tmp_path))
+
+
+def test_a_sheet_has_means_and_deviations_over_the_seeds() -> None:
+    grid = small(rows="weighing=samples,uniform", panels="training.lr=0.1", seeds=[0, 1])
+    scores = {("samples", 0): 0.5, ("samples", 1): 0.75, ("uniform", 0): 0.25}
+
+    def outcome(cell: Cell) -> Outcome:
+        value = scores.get((cell.row, cell.spec.seed))
+        return Outcome({} if value is None else {"accuracy": value})
+
+    sheet = sheet_of(grid, [(cell, outcome(cell)) for cell in grid.cells()], "accuracy")
+    entry = sheet.entry("0.1", "samples", "")
+    assert (entry.mean, entry.sd) == (0.625, statistics.stdev([0.5, 0.75]))
+    assert sheet.entry("0.1", "uniform", "").mean is None, "one seed of two is not the mean of both"
+    assert sheet.entry("0.1", "uniform", "").values == (0.25,)
+    assert sheet.title("0.1") == "training.lr = 0.1"
+
+
+@pytest.mark.parametrize(("workers", "each"), [(1, 4), (2, 2), (3, 1), (9, 1)])
+def test_runs_side_by_side_share_the_cores(
+    workers: int, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in a worker's process thinks that it has so many cores, whatever the machine has."""
+    monkeypatch.setattr(batch, "cores", lambda: 4)
+    with batch._processes(workers) as pool:
+        assert pool.submit(os.getenv, SHARE).result() == str(each)
+
+
+def test_a_process_does_not_use_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    available = cores()
+    monkeypatch.setenv(SHARE, "1")
+    assert cores() == 1
+    monkeypatch.setenv(SHARE, "1000")
+    assert cores() == available
