@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import steelyard as sy
 from steelyard.runs.summary import summarise
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 
 PRESET = "fedavg-mnist-shards"

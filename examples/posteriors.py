@@ -11,7 +11,7 @@ from torch import nn
 
 import steelyard as sy
 from steelyard.attacks import Gaussian, VarianceDeflation
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.combining import Rklb
 from steelyard.metrics import auroc, entropy
 from steelyard.objectives import Elbo

@@ -11,7 +11,7 @@ from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from contenders.setting import Setting, read
 from steelyard.data import Examples
 from steelyard.seeds import derive
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from contenders.setting import argument, read, say_round
 from steelyard.specs import registry
-from steelyard.specs.running import build, recorder_for
+from steelyard.specs.building import build
+from steelyard.specs.running import recorder_for
 from steelyard.specs.schema import load_spec
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import Spec, load_spec
 
 TURNS, STEPS = 30, 10

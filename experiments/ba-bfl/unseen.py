@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.data.examples import Examples
 from steelyard.data.mnist import mnist
 from steelyard.data.shifts import noise, rotation

@@ -13,7 +13,7 @@ from studies import SHARDS, under
 
 from steelyard.report.charts import tidy
 from steelyard.report.style import DPI, FAINT, INK
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Weigher

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from steelyard.nn.variational import bayesian
     from steelyard.runs.reader import Run
     from steelyard.runs.writer import Recorder
-    from steelyard.server.federation import Federation, Result
+    from steelyard.server.result import Result
     from steelyard.settings import Server, Training
+    from steelyard.simulation import SimulatedFederation as Federation
     from steelyard.specs.loading import load_model
     from steelyard.specs.running import resume, run
     from steelyard.types import Combined, Weighed
@@ -32,11 +33,11 @@ _HOMES = {
     "ClientError": "errors",
     "Combined": "types",
     "Dataset": "data.dataset",
-    "Federation": "server.federation",
+    "Federation": "simulation",
     "InputError": "errors",
     "Population": "data.clients",
     "Recorder": "runs.writer",
-    "Result": "server.federation",
+    "Result": "server.result",
     "Run": "runs.reader",
     "Server": "settings",
     "SteelyardError": "errors",
@@ -80,7 +81,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"steelyard.{_HOMES[name]}"), name)
+    home = importlib.import_module(f"steelyard.{_HOMES[name]}")
+    return getattr(home, "SimulatedFederation" if name == "Federation" else name)
 
 
 def __dir__() -> list[str]:

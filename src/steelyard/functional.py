@@ -10,7 +10,7 @@ from torch import Tensor
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
-from steelyard.server.screening import LARGEST
+from steelyard.server.screening import MAX_MAGNITUDE
 from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
@@ -40,7 +40,7 @@ def weigh(
     """
     rows = _rows("updates", updates)
     geometry = Geometry(rows)
-    _check("updates", rows, (~(geometry.norms <= LARGEST)).nonzero().flatten().tolist())
+    _check("updates", rows, (~(geometry.norms <= MAX_MAGNITUDE)).nonzero().flatten().tolist())
     weigher: Weigher = _rule("weighing", Weigher, rule, settings)
     counts = _vector("num_examples", num_examples, len(rows))
     if not bool((counts > 0).all()):
@@ -149,13 +149,13 @@ def _check(name: str, rows: Rows, suspects: Iterable[int]) -> None:
     for number in suspects:
         if not _bounded(in_memory(rows[number : number + 1])):
             raise InputError(
-                f"{name}: row {number} is not finite, or beyond {LARGEST:g}; leave that client out."
+                f"{name}: row {number} is not finite, or beyond {MAX_MAGNITUDE:g}; leave that client out."
             )
 
 
 def _bounded(values: Tensor) -> bool:
     least, most = torch.aminmax(values)
-    return float(least) >= -LARGEST and float(most) <= LARGEST
+    return float(least) >= -MAX_MAGNITUDE and float(most) <= MAX_MAGNITUDE
 
 
 def _floating(values: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""The vocabulary: frozen values that the parts hand to each other, and no logic.
+"""Frozen values that the parts of steelyard pass to each other, without logic.
 
-J clients reply in a round, K coordinates are shared. Row j of a stack belongs to client j, and clients are
+J clients reply in a round and K coordinates are shared. Row j of a stack belongs to client j; clients are
 always in the order of their ids.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 ClientId = str
 State = Mapping[str, Tensor]
-"""What a rule or a client remembers between rounds: named tensors, so that it can be saved without pickle."""
+"""What a rule or a client keeps between rounds: named tensors, so that it can be saved without pickle."""
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,33 +33,33 @@ class Message(NamedTuple):
         return frozenset(name for name, value in self._asdict().items() if value is not None)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Message":
-        """The message with every vector changed alike."""
+        """Apply a function to every vector of the message."""
         return Message(function(self.mean), None if self.variance is None else function(self.variance))
 
 
 class Stack(NamedTuple):
-    """The messages of a round on top of each other, [J, K]."""
+    """The messages of a round as rows of matrices, [J, K]."""
 
     mean: Tensor
     variance: Tensor | None = None
 
 
 class Combined(NamedTuple):
-    """What a combining rule makes of a stack, [K]."""
+    """The result of a combining rule, [K]."""
 
     mean: Tensor
     variance: Tensor | None = None
 
 
 class Weighed(NamedTuple):
-    """What a weighing rule makes of a round."""
+    """The result of a weighing rule for one round."""
 
     weights: Tensor
     """[J] float64, summing to 1."""
     state: State = EMPTY
-    """The new state; the old one is not touched."""
+    """The new state; the old one is unchanged."""
     evidence: Mapping[str, Tensor] = EMPTY
-    """Why: [J] for what is said of each client (cosine, variance, ...), a single number for the round."""
+    """The reasons: [J] for each client (cosine, variance, ...), or a single number for the round."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RoundInfo:
     number: int
     clients: tuple[ClientId, ...]
     num_examples: Tensor
-    """[J] float64, as claimed by the clients."""
+    """[J] float64, as the clients claim."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,22 @@ class Broadcast:
 
     round: int
     message: Message
+    """The model to train from."""
     offers: Mapping[str, Tensor] = field(default_factory=dict)
     """Named vectors that objectives may need, such as the server's momentum."""
     rounds: int = 0
-    """How many there will be; 0 if nobody knows."""
+    """The planned number of rounds; 0 if it is not known."""
+    evaluated: Message | None = None
+    """The model to score, where it differs from the one to train from (`server.average`)."""
+
+    @property
+    def model_to_score(self) -> Message:
+        return self.message if self.evaluated is None else self.evaluated
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back. Nothing in it is to be trusted."""
+    """What a client sends back after training. The server trusts nothing in it."""
 
     client: ClientId
     message: Message
@@ -95,28 +102,24 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A client that did its work: its reply, and the state that stays with it."""
-
-    reply: Reply
-    state: State = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Failure:
-    """A client that did not: who, in which stage, and why."""
+    """A client that gave no answer: its id, what it was doing, and the reason."""
 
     client: ClientId
     stage: str
     reason: str
 
 
+Value = float | str | int | None
+Row = Mapping[str, Value]
+
+
 @dataclass(frozen=True)
 class Round:
-    """The record of one round: numbers of the round, and one row for each invited client."""
+    """The record of one round: its metrics, and one row for each client."""
 
     number: int
     metrics: Mapping[str, float]
-    clients: tuple[Mapping[str, float | str | int | None], ...]
+    clients: tuple[Row, ...]
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Wall time by stage; kept apart because it is the one thing that differs between equal runs."""
+    """Wall time by stage, kept apart because it differs between equal runs."""

@@ -13,7 +13,7 @@ from steelyard.client.checks import check_fit
 from steelyard.data.clients import Client
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 
 
 def data(count: int = 6, width: int = 4, classes: int = 3) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from steelyard.data.tables import Column, Table
 from steelyard.data.tabular import Sliced
 from steelyard.errors import InputError
 from steelyard.nn.zoo import assorted
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import steelyard
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import LabelFlip
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.data.clients import Client, Population, deal, held_count
 from steelyard.data.digits import digits
 from steelyard.data.examples import Examples
@@ -22,10 +22,11 @@ from steelyard.errors import InputError
 from steelyard.metrics import brier, ece, fit_temperature, merge_temperatures, nll, scaled
 from steelyard.objectives import SquaredError
 from steelyard.seeds import generator
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.specs import registry
-from steelyard.specs.running import build, deal_clients
+from steelyard.specs.building import build, deal_clients
 from steelyard.specs.schema import load_spec
 
 DIGITS = digits()

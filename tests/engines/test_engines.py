@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
-from steelyard.client.predict import BATCH
+from steelyard.client.evaluation import BATCH
 from steelyard.data.clients import Client
 from steelyard.engines import Auto, Engine, Pool, Serial, auto, pool
 from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors

@@ -35,7 +35,7 @@ from steelyard.algorithm import Algorithm
 from steelyard.engines import Ray, Serial, pool
 from steelyard.engines import ray as engine
 from steelyard.errors import InputError, SteelyardError
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Training
 
 ray = pytest.importorskip("ray")

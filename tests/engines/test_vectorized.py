@@ -21,7 +21,8 @@ from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors

@@ -11,7 +11,7 @@ from torch import Tensor
 import steelyard as sy
 from steelyard.metrics import coupling, spearman
 from steelyard.server.aggregation import Aggregated, ServerState
-from steelyard.server.federation import Result
+from steelyard.server.result import Result
 from steelyard.server.rows import coupling_metrics
 from steelyard.types import Message
 

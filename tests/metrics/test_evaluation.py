@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import accuracy_score, log_loss
 from torch import Tensor, nn
 
-from steelyard.client.predict import BATCH, predict
+from steelyard.client.evaluation import BATCH, predict
 from steelyard.client.scoring import Scorer
 from steelyard.data.clients import Client
 from steelyard.data.examples import Examples, examples

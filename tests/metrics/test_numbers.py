@@ -9,7 +9,7 @@ from sklearn.metrics import mean_squared_error, r2_score
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.client.scoring import Scorer
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples, examples

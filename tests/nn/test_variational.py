@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import steelyard as sy
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.data.examples import examples
 from steelyard.errors import InputError
 from steelyard.layout import layout_of

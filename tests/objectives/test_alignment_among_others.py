@@ -30,7 +30,8 @@ from steelyard.engines.joint_training import why_not_stacked
 from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.objectives import Alignment, CrossEntropy, Objective, Proximal, SquaredError
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.specs.registry import build, complete

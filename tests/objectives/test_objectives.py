@@ -18,7 +18,7 @@ from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.objectives.cross_entropy import log_excess
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.types import Broadcast, Message

@@ -16,7 +16,8 @@ from steelyard.runs import writer as record
 from steelyard.runs.reader import MODEL, STATE, Run, runs_in
 from steelyard.runs.writer import Recorder
 from steelyard.server.aggregation import ServerState
-from steelyard.server.state import FederationState, load_state, save_state
+from steelyard.runs.state_file import load_state, save_state
+from steelyard.server.state import FederationState
 from steelyard.types import Message, Round
 
 SPEC = {

@@ -17,8 +17,9 @@ from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.runs.reader import MODEL, STATE, Run, runs_in
 from steelyard.server.aggregation import Aggregated, Aggregator, averaged
-from steelyard.server.federation import Federation, Result
-from steelyard.server.state import load_state
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
+from steelyard.runs.state_file import load_state
 from steelyard.settings import Server
 from steelyard.types import Combined, Message, Reply, Round, Stack
 from steelyard.weighing import Samples

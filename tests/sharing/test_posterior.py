@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.client.working_model import working_copy_of
 from steelyard.combining import Aalv, Combiner, Eaa, Rklb, Wb
 from steelyard.data.examples import examples
@@ -21,7 +21,8 @@ from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.nn.variational import VariationalConv2d, bayesian, gaussians
 from steelyard.objectives import Elbo
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import Posterior, WholeModel
 from steelyard.types import EMPTY, Message

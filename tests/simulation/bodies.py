@@ -11,7 +11,7 @@ from steelyard.data.clients import Client
 from steelyard.engines import Serial
 from steelyard.layout import tensors_of
 from steelyard.objectives import Anchor, CrossEntropy, Distillation
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.sharing import Head
 from steelyard.types import ClientId
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from steelyard.server.federation import Federation, Result
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.result import Result
 
 Data = tuple[Tensor, Tensor]
 

@@ -28,7 +28,7 @@ from steelyard.attacks.base import Scene, VectorAttack
 from steelyard.data.clients import Client, Population, as_clients
 from steelyard.engines import Pool, Serial, Vectorized
 from steelyard.errors import InputError
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Message, Reply, RoundInfo, State, Weighed
 from steelyard.weighing import Uniform, Weigher
 from steelyard.weighing.geometry import Geometry

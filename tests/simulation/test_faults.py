@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Server, Training
 
 # Clients that fail

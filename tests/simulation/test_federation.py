@@ -13,7 +13,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client, Population
 from steelyard.engines import Serial
 from steelyard.nn.zoo import light_cnn
-from steelyard.server.federation import MOST_TESTED, Federation
+from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.server.federation import MOST_TESTED
 from steelyard.settings import Training
 from steelyard.types import Round
 

@@ -22,7 +22,7 @@ from bodies import (
 from torch import nn
 
 import steelyard as sy
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.combining import Rklb
 from steelyard.data.clients import Client
 from steelyard.engines import Pool, Serial, Vectorized

@@ -8,7 +8,7 @@ from bodies import AVG, data, federation, perceptron
 
 from steelyard.attacks import Attack, Gaussian, SignFlip
 from steelyard.data.clients import Client, Population
-from steelyard.server.federation import Result
+from steelyard.server.result import Result
 from steelyard.types import ClientId
 from steelyard.weighing import GeometricMedian, IvarVb, Samples, Weigher
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from steelyard.engines import Engine, Serial
 from steelyard.engines.base import Look, Session, Workload
 from steelyard.layout import tensors_of
-from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.sharing import WholeModel
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply, State, Trained
 from steelyard.weighing import Consensus, Samples, Weigher

@@ -9,7 +9,7 @@ from bodies import KD, NAMES, bits, federation
 from torch import nn
 
 import steelyard as sy
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.errors import InputError
 from steelyard.runs.reader import MODEL, Run, runs_in
 from steelyard.types import Round

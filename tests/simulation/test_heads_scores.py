@@ -10,10 +10,11 @@ from bodies import AVG, HEAD, KD, NAMES, SOLO, bits, data, federation, own_test,
 from torch import Tensor, nn
 
 import steelyard as sy
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.data.clients import Client
 from steelyard.metrics.accuracy import balanced_accuracy
-from steelyard.server.federation import Predictor, Result
+from steelyard.server.result import Result
+from steelyard.server.federation import Predictor
 from steelyard.server.rows import traffic
 from steelyard.sharing import Head, WholeModel
 from steelyard.types import ClientId, Message

@@ -8,7 +8,7 @@ import torch
 import steelyard as sy
 from steelyard.layout import layout_of
 from steelyard.server.rows import sigma_metrics
-from steelyard.server.screening import EXTREME, by_precision
+from steelyard.server.screening import MAX_PRECISION_RATIO, by_precision
 
 SURE = {"name": "variance-deflation", "factor": 1e-6, "attack": "sign-flip"}
 IGNORANT = {"name": "variance-deflation", "factor": 1e6, "attack": {"name": "scaled", "scale": 1.0}}
@@ -86,7 +86,7 @@ def test_means_are_stretched_by_how_far_a_claim_is_from_the_usual_one() -> None:
     variances = torch.tensor([[2.0, 2.0, 2.0, 0.0], [2.0, 1.0, 8.0, 0.0], [2.0, 2.0, 2.0, 0.0]])
     assert by_precision(means, variances)[1].tolist() == [1.0, 2.0, 4.0, 1.0]
     variances[1] = torch.tensor([0.0, 1e30, 2.0, 5.0])
-    assert by_precision(means, variances)[1].tolist() == [EXTREME, EXTREME, 1.0, 1.0]
+    assert by_precision(means, variances)[1].tolist() == [MAX_PRECISION_RATIO, MAX_PRECISION_RATIO, 1.0, 1.0]
 
 
 def test_nothing_changes_where_no_variance_travels() -> None:

@@ -11,7 +11,7 @@ from steelyard.attacks import Gaussian, OnOff, SignFlip
 from steelyard.errors import InputError
 from steelyard.runs.reader import MODEL, STATE, Run
 from steelyard.runs.summary import summarise
-from steelyard.specs.running import build
+from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 from steelyard.specs.sources import parse_override
 from steelyard.types import Round

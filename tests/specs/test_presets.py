@@ -7,7 +7,7 @@ import torch
 
 import steelyard as sy
 from steelyard.objectives import Alignment, CrossEntropy
-from steelyard.specs.running import build_algorithm
+from steelyard.specs.building import build_algorithm
 from steelyard.specs.schema import load_spec
 from steelyard.weighing import Concord, Consensus
 

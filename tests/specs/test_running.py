@@ -8,8 +8,8 @@ import steelyard as sy
 from steelyard.data.digits import digits
 from steelyard.errors import InputError
 from steelyard.runs.reader import Run
-from steelyard.server.federation import Result
-from steelyard.specs.running import build, deal_clients
+from steelyard.server.result import Result
+from steelyard.specs.building import build, deal_clients
 from steelyard.specs.schema import load_spec
 from steelyard.types import Round
 

@@ -11,7 +11,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from steelyard.server.aggregation import ServerState
-from steelyard.server.state import FederationState, load_state, save_state
+from steelyard.runs.state_file import load_state, save_state
+from steelyard.server.state import FederationState
 from steelyard.specs import registry
 from steelyard.types import Message, RoundInfo, State, Weighed
 from steelyard.weighing import Concord, Consensus, IcovVb, IvarMle, IvarVb, Majority, Weigher

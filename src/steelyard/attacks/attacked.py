@@ -1,99 +1,72 @@
-"""What turns some clients of a federation into adversaries; nobody else knows which.
+"""Sites of which some attack: a wrapper, so that servers, rules and engines see clients like any others.
 
-Their training labels are poisoned before the first round, and after the training of every round their replies
-are replaced, running statistics included. Servers, rules and engines see clients like any others.
+An adversary does a client's honest work; then what it sends is replaced, running statistics included. It
+knows what every honest client of the round sends.
 """
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from steelyard.attacks import Attack
-from steelyard.attacks.base import Scene
-from steelyard.data.clients import Client, Population
-from steelyard.data.examples import Examples
+from steelyard.attacks.base import Attack, Scene
 from steelyard.errors import InputError, unknown
+from steelyard.metrics.detection import detection
 from steelyard.seeds import generator
-from steelyard.types import ClientId, Reply
+from steelyard.sites import Answer, Profile, Sites
+from steelyard.types import Broadcast, ClientId, Failure, Reply, Round
 
 Adversaries = Mapping[ClientId, Attack]
 
 
-def check_adversaries(
-    adversaries: Adversaries, clients: Mapping[ClientId, Client], slots: frozenset[str]
-) -> None:
-    """Refuse adversaries that are not there, and attacks on what does not travel."""
-    for client, attack in adversaries.items():
-        if client not in clients:
-            raise unknown("client", client, clients, of="adversaries")
-        if not isinstance(attack, Attack):
-            raise InputError(
-                f"the attack of {client!r} must be one of steelyard.attacks, not {type(attack).__name__}."
-            )
-        if missing := attack.needs - slots:
-            raise InputError(
-                f"attack {type(attack).__name__} needs the {' and '.join(sorted(missing))} of every client, "
-                "which is not sent; choose another attack or another sharing."
-            )
+class Attacked:
+    """Sites whose adversaries replace what they send."""
 
+    def __init__(self, sites: Sites, adversaries: Adversaries, seed: int) -> None:
+        self.sites, self.adversaries, self.seed = sites, adversaries, seed
 
-def poisoned(
-    clients: Mapping[ClientId, Client], adversaries: Adversaries, num_classes: int, seed: int
-) -> Mapping[ClientId, Client]:
-    """The clients, with poisoned labels for those whose attack asks for it; what they are tested on stays."""
-    attacks = {client: attack for client, attack in adversaries.items() if attack.poisons}
-    if not attacks:
-        return clients
-    poison = Poison(clients, attacks, num_classes, seed)
-    if not isinstance(clients, Population):
-        return {client: poison(client) for client in clients}
-    _look_at(poison, min(attacks))
-    return Population(clients.ids, poison, [clients.size(client) for client in clients])
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        return self.sites.clients
 
+    @property
+    def about(self) -> str:
+        return self.sites.about
 
-@dataclass(frozen=True, eq=False)
-class Poison:
-    """Makes a client as it is in a federation with adversaries. It is small, and goes to worker processes."""
+    def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
+        return self.sites.profiles(clients)
 
-    clients: Mapping[ClientId, Client]
-    attacks: Adversaries
-    num_classes: int
-    seed: int
+    def ask(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        evaluate: Sequence[ClientId] = (),
+        *,
+        detail: bool = False,
+        seconds: float | None = None,
+    ) -> Iterator[Answer | Failure]:
+        replies: dict[ClientId, Reply] = {}
+        scores: dict[ClientId, Answer] = {}
+        for answer in self.sites.ask(broadcast, train, evaluate, detail=detail, seconds=seconds):
+            if isinstance(answer, Failure) or answer.reply is None:
+                yield answer
+            else:
+                replies[answer.client], scores[answer.client] = answer.reply, answer
+        for client, reply in attacked(replies, self.adversaries, broadcast.round, self.seed).items():
+            yield scores[client]._replace(reply=reply)
 
-    def __call__(self, id: ClientId) -> Client:
-        client = self.clients[id]
-        if id not in self.attacks:
-            return client
-        data = client.train
-        if not isinstance(data, Examples) or data.targets.is_floating_point():
-            raise InputError(
-                f"attack {type(self.attacks[id]).__name__} cannot change the labels of client {id!r}; give "
-                "it (inputs, targets) with class numbers, not a torch Dataset, or choose another attack."
-            )
-        draw = generator(self.seed, id, "poison")
-        targets = data.targets.clone()  # the table belongs to everybody
-        targets[data.rows] = self.attacks[id].poison(data.labels, self.num_classes, draw)
-        client = copy.copy(client)
-        client.train = replace(data, targets=targets)
-        return client
+    def commit(self, round: int) -> None:
+        self.sites.commit(round)
 
-
-def _look_at(poison: Poison, id: ClientId) -> None:
-    """What is wrong with an attack on a population shows now; who cannot be made will fail when it trains."""
-    try:
-        poison(id)
-    except InputError:
-        raise
-    except Exception:
-        pass
+    def rewind(self, round: int) -> None:
+        self.sites.rewind(round)
 
 
 def attacked(
     replies: Mapping[ClientId, Reply], adversaries: Adversaries, round: int, seed: int
 ) -> dict[ClientId, Reply]:
-    """The replies of a round as they arrive: those of its adversaries replaced, the others untouched."""
+    """The replies of a round, with those of the adversaries replaced."""
     present = sorted(replies.keys() & adversaries.keys())
     if not present:
         return dict(replies)
@@ -106,9 +79,39 @@ def attacked(
     return {**replies, **sent}
 
 
-def _honest(replies: Mapping[ClientId, Reply], adversaries: Adversaries) -> torch.Tensor:
-    """The finite updates of the honest, [H, K], in the order of their ids, whoever was done first."""
+def _honest(replies: Mapping[ClientId, Reply], adversaries: Adversaries) -> Tensor:
+    """The finite updates of the honest clients, [H, K], in the order of their ids."""
     order = sorted(replies)
-    nobody = replies[order[0]].message.mean.new_empty(0, len(replies[order[0]].message.mean))
+    first = replies[order[0]].message.mean
     updates = (replies[client].message.mean.unsqueeze(0) for client in order if client not in adversaries)
-    return torch.cat([nobody, *(update for update in updates if bool(update.isfinite().all()))])
+    finite = (update for update in updates if bool(update.isfinite().all()))
+    return torch.cat([first.new_empty(0, len(first)), *finite])
+
+
+def check_adversaries(adversaries: Adversaries, clients: Iterable[ClientId], slots: frozenset[str]) -> None:
+    """Refuse adversaries that are not clients, and attacks on what does not travel."""
+    ids = set(clients)
+    for client, attack in adversaries.items():
+        if client not in ids:
+            raise unknown("client", client, ids, of="adversaries")
+        if not isinstance(attack, Attack):
+            raise InputError(
+                f"the attack of {client!r} must be one of steelyard.attacks, not {type(attack).__name__}."
+            )
+        if missing := attack.needs - slots:
+            raise InputError(
+                f"attack {type(attack).__name__} needs the {' and '.join(sorted(missing))} of every client, "
+                "which is not sent; choose another attack or another sharing."
+            )
+
+
+def mark_adversaries(round: Round, adversaries: Collection[ClientId]) -> Round:
+    """The record of a round with its adversaries marked, and with how well low weights tell them apart."""
+    rows = [{**row, "adversary": int(str(row["client"]) in adversaries)} for row in round.clients]
+    invited = [row for row in rows if row["status"] != "idle"]
+    metrics = dict(round.metrics)
+    if metrics.get("used"):
+        weights = torch.tensor([row.get("weight") or 0.0 for row in invited], dtype=torch.float64)
+        hostile = torch.tensor([bool(row["adversary"]) for row in invited])
+        metrics |= detection(weights, hostile)
+    return replace(round, metrics=metrics, clients=tuple(rows))

@@ -89,7 +89,8 @@ def run(
         run_demo(seed, out, as_json)
         return
     with stderr().status("loading"):
-        from steelyard.specs.running import build, recorder_for
+        from steelyard.specs.building import build
+        from steelyard.specs.running import recorder_for
         from steelyard.specs.schema import load_spec
 
         target, overrides = one_target(words)

@@ -14,7 +14,8 @@ def run_demo(seed: int | None, out: Path, as_json: bool) -> None:
         from steelyard.report.demo import demo_report
         from steelyard.runs.reader import Run
         from steelyard.runs.summary import summarise
-        from steelyard.specs.running import build, recorder_for
+        from steelyard.specs.building import build
+        from steelyard.specs.running import recorder_for
         from steelyard.specs.schema import load_spec
 
         same = {} if seed is None else {"seed": seed}

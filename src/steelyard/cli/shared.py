@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from steelyard.runs.writer import Recorder
-    from steelyard.server.federation import Federation
     from steelyard.server.state import FederationState
+    from steelyard.simulation import SimulatedFederation as Federation
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")

@@ -1,4 +1,4 @@
-"""Does the model fit the data? Asked when a run is built, not in round 7."""
+"""Does the model fit the data? Checked before the first round."""
 
 import copy
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from steelyard.client.models import model_of
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.errors import InputError
@@ -15,36 +16,14 @@ from steelyard.sharing import Sharing
 
 
 def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
-    """Refuse clients without a model, models of their own where whole ones travel, heads that do not fit."""
-    heads: dict[str, list[tuple[int, ...]]] = {}
+    """Refuse clients without a model, and clients with models of their own where whole models travel."""
     for client in clients:
-        own = model if client.model is None else client.model
-        if own is None:
-            raise InputError(
-                f"client {client.id!r} brings no model, and the federation has none; give it one."
-            )
+        model_of(client, model)
         if client.model is not None and not sharing.has_private_layers:
             raise InputError(
                 f"client {client.id!r} brings a model of its own, but whole models are shared; take the "
                 "sharing `head`."
             )
-        if sharing.has_private_layers:
-            heads[client.id] = [tuple(entry.shape) for entry in sharing.layout(own).entries]
-    for client_id, shapes in heads.items():
-        first = next(iter(heads))
-        if shapes != heads[first]:
-            raise InputError(
-                f"client {client_id!r} has a head of {_in_words(shapes)}, but client {first!r} has one of "
-                f"{_in_words(heads[first])}; all must agree."
-            )
-
-
-def _in_words(shapes: Sequence[tuple[int, ...]]) -> str:
-    """What is shared, as people speak of it."""
-    if [len(shape) for shape in shapes] in ([2, 1], [2]):
-        classes, embedding = shapes[0]
-        return f"embedding {embedding} and {classes} classes" + (" without bias" if len(shapes) == 1 else "")
-    return "shapes " + ", ".join("×".join(map(str, shape)) or "1" for shape in shapes)
 
 
 def check_fit(
@@ -72,7 +51,7 @@ def _check_group(
     test: AnyExamples | None,
     objective: Objective | None = None,
 ) -> int:
-    """The same for clients with one model."""
+    """Check clients that share one model."""
     outputs = _outputs(model, clients[0])
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
@@ -84,7 +63,7 @@ def _check_group(
     seen: set[int] = set()
     for name, data in sets:
         _check_shape(name, data.input_shape, clients[0])
-        # Many clients share one table, which is looked at once; a lazy data set is not read for this.
+        # Clients that share a table are checked once; a lazy data set is not read for this.
         if isinstance(data, Examples) and id(data.targets) not in seen:
             seen.add(id(data.targets))
             _check_targets(name, data.targets, outputs)

@@ -1,7 +1,8 @@
-"""The one local training loop."""
+"""The local training loop: the only one, for every client and every algorithm."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,19 @@ from steelyard.objectives.base import Local, Objective, nothing
 from steelyard.seeds import generator, seeded
 from steelyard.settings import Training
 from steelyard.sharing import Sharing
-from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
+from steelyard.types import EMPTY, Broadcast, ClientId, Message, Reply, State
+
+
+class Trained(NamedTuple):
+    """The result of local training: the reply, and the private state that stays with the client."""
+
+    reply: Reply
+    state: State = EMPTY
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Everything about local training that is the same for all clients and rounds."""
+    """The part of local training that is the same for all clients and rounds."""
 
     objective: Objective
     sharing: Sharing
@@ -27,53 +35,53 @@ class Learner:
     training: Training
     seed: int
 
-    def scratch(self, model: nn.Module) -> WorkingModel:
-        """A copy of a model to work in, which knows what of it travels and what stays."""
+    def working_model(self, model: nn.Module) -> WorkingModel:
+        """A copy of a model to train and predict in, with the layout of what travels."""
         layout = self.sharing.layout(model)
         start = self.sharing.start(tensors_of(model), layout)
         return replace(working_copy_of(model), layout=layout, start=start)
 
     def train(
         self,
-        scratch: WorkingModel,
+        working: WorkingModel,
         client: ClientId,
         data: AnyExamples,
         broadcast: Broadcast,
         state: State,
         row: Message | None = None,
     ) -> Trained:
-        """One client's work in one round. What the scratch model held before does not matter.
+        """Train one client for one round, in a working model whose previous values do not matter.
 
         The update is written into `row`, if one is given.
         """
-        layout = scratch.layout or self.layout
-        self.sharing.write(scratch.tensors, layout, broadcast.message, state or scratch.start)
-        if not scratch.model.training:
-            scratch.model.train()
+        layout = working.layout or self.layout
+        self.sharing.write(working.tensors, layout, broadcast.message, state or working.start)
+        if not working.model.training:
+            working.model.train()
         with seeded(self.seed, broadcast.round, client, "train"):
             local = Local(
-                scratch.model, scratch.parameters, broadcast, len(data), layout, lambda: data.labels
+                working.model, working.parameters, broadcast, len(data), layout, lambda: data.labels
             )
-            bound = self.objective.bind(local)
-            picks = self.batches(broadcast.round, client, len(data), pair=scratch.normalises_batches)
+            local_loss = self.objective.bind(local)
+            picks = self.batches(broadcast.round, client, len(data), pair=working.normalises_batches)
             losses = [
                 float(loss)
                 for loss in descend(
-                    bound.loss,
+                    local_loss.loss,
                     (data.batch(positions) for positions in picks),
-                    scratch.parameters,
+                    working.parameters,
                     self.training,
-                    bound.add_gradient,
+                    local_loss.add_gradient,
                 )
             ]
-        update = subtract(self.sharing.read(scratch.tensors, layout), broadcast.message, row)
+        update = subtract(self.sharing.read(working.tensors, layout), broadcast.message, row)
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
-        kept = self.sharing.keep(scratch.tensors, layout)
+        kept = self.sharing.keep(working.tensors, layout)
         return Trained(Reply(client, update, len(data), metrics), kept)
 
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
-        """Positions of each of a client's batches in a round."""
+        """The example positions of each batch that a client trains on in a round."""
         return batches(count, self.training, generator(self.seed, round, client, "train", "order"), pair)
 
 
@@ -84,9 +92,9 @@ def descend(
     training: Training,
     add_gradient: Callable[[], None] = nothing,
 ) -> Iterator[Tensor]:
-    """Step down a loss, batch by batch; yields the loss of each step after it is made.
+    """Minimise a loss batch by batch; yields the loss of each step after the step is made.
 
-    A loss with an entry for each of several clients, on parameters that they do not share, trains them all.
+    A loss with one entry per client, on parameters that clients do not share, trains several clients at once.
     """
     step = OPTIMIZERS[training.optimizer](parameters, training)
     for inputs, targets in batches:
@@ -100,9 +108,9 @@ def descend(
 
 
 def batches(count: int, training: Training, order: torch.Generator, pair: bool) -> Iterator[Tensor]:
-    """Positions of each batch: a new shuffle every epoch.
+    """The example positions of each batch, shuffled anew every epoch.
 
-    With `pair`, a single example left over joins the batch before it, because BatchNorm cannot train on one.
+    With `pair`, a last batch of one example is merged into the batch before it: BatchNorm needs two.
     """
     size = training.batch_size
     per_epoch = -(-count // size)
@@ -117,12 +125,12 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
 
 
 def count_steps(count: int, training: Training) -> int:
-    """The steps of a client with so many examples."""
+    """The number of steps of a client with `count` examples."""
     return training.epochs * -(-count // training.batch_size) if training.steps is None else training.steps
 
 
 def subtract(after: Message, before: Message, row: Message | None = None) -> Message:
-    """The update: means as a difference, variances as they are."""
+    """The update: the difference of the means, and the variances as they are."""
     if row is None:
         return Message(after.mean - before.mean, after.variance)
     torch.sub(after.mean, before.mean, out=row.mean)

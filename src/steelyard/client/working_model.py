@@ -1,4 +1,4 @@
-"""Copies of a model to work in: one for each worker, whoever's turn it is."""
+"""Working models: a copy of a model in which clients are trained and evaluated, one after the other."""
 
 import copy
 from dataclasses import dataclass, field
@@ -13,21 +13,21 @@ from steelyard.types import State
 
 @dataclass(frozen=True, eq=False)
 class WorkingModel:
-    """A model to train in, with what every client's work asks of it looked up once."""
+    """A model to train and predict in, with its tensors and layout looked up once."""
 
     model: nn.Module
     tensors: dict[str, Tensor]
     parameters: list[nn.Parameter]
-    """Those that are trained."""
+    """The trainable ones."""
     normalises_batches: bool
     layout: Layout | None = None
-    """Where what travels lies in the message, if not every client's model is alike."""
+    """The layout of what travels, where models differ between clients."""
     start: State = field(default_factory=dict)
-    """What a client has before its first round."""
+    """The private state of a client before its first round."""
 
 
 def working_model_in(model: nn.Module) -> WorkingModel:
-    """Work in this very model."""
+    """A working model that uses this module itself."""
     return WorkingModel(
         model,
         tensors_of(model),
@@ -37,7 +37,10 @@ def working_model_in(model: nn.Module) -> WorkingModel:
 
 
 def working_copy_of(model: nn.Module) -> WorkingModel:
-    """Work in a copy, changed where CPUs are faster for it; it computes the same, up to rounding."""
+    """A working model in a copy, with layers and memory layout that are faster on CPUs.
+
+    It computes the same as the model, up to rounding.
+    """
     copied = quicken_pooling(copy.deepcopy(model))
     if any(isinstance(module, nn.Conv2d) for module in copied.modules()):
         copied = copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

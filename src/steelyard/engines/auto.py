@@ -1,85 +1,106 @@
 """The fastest engine for the work at hand."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steelyard.engines.base import Engine, Look, Session, Workload, one_thread
-from steelyard.engines.pool import PoolSession, cores
-from steelyard.engines.serial import SerialSession
-from steelyard.engines.vectorized import VectorizedSession, pays, why_not
-from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.client.learner import Trained
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.cores import cores
+from steelyard.engines.pool import PoolSites
+from steelyard.engines.serial import SerialSites
+from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
+from steelyard.engines.workload import Workload
+from steelyard.types import Broadcast, ClientId, Failure, Message
 
-WORTH = 0.03  # seconds that a pool must save in a round
+MIN_SAVED = 0.03  # seconds that a pool must save in a round
 
 
 @dataclass(frozen=True)
 class Auto(Engine):
-    """Small models together where a rule says that it pays; else a pool of workers where it saves time.
+    """Small models trained together where a rule says that it pays; else a pool where it saves time.
 
     Whether a pool saves time is decided by timing a client of the first round: serial and pool give the same
-    bits, so that choice is free. The rule sees only the model and the data, so equal runs choose alike.
+    bits, so that choice is free. The rule sees only the model and the data, so equal runs choose alike. With
+    a deadline, clients always run in workers, which can be replaced.
     """
 
     @contextmanager
-    def open(self, workload: Workload) -> Iterator[Session]:
-        session = AutoSession(workload, cores())
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> Iterator[SimulatedSites]:
+        sites = AutoSites(workload, states, cores(), has_deadline=round_seconds is not None)
         with one_thread():
             try:
-                yield session
+                yield sites
             finally:
-                session.close()
+                sites.close()
 
 
-class AutoSession:
-    """Serial until the first round has shown what there is to do."""
+class AutoSites(SimulatedSites):
+    """Serial until the first round has shown how much work there is."""
 
-    def __init__(self, workload: Workload, workers: int) -> None:
-        self.workload, self.workers = workload, workers
-        self.serial = SerialSession(workload)
-        self.pool: PoolSession | None = None
+    def __init__(
+        self, workload: Workload, states: PrivateStates, workers: int, has_deadline: bool = False
+    ) -> None:
+        super().__init__(workload, states)
+        self.workers, self.has_deadline = workers, has_deadline
+        self.serial = SerialSites(workload, states)
+        self.pool: PoolSites | None = None
         self.decided = False
         self.about = self.serial.about
 
     def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
     ) -> Iterator[Trained | Failure]:
         if not self.decided and pays(self.workload, clients) and why_not(self.workload) is None:
-            self._take(PoolSession(self.workload, self.workers, VectorizedSession, len(clients)))
+            self._take(PoolSites(self.workload, self.states, self.workers, VectorizedRunner, len(clients)))
+        elif not self.decided and self.has_deadline:
+            self._take(PoolSites(self.workload, self.states, self.workers, rows=len(clients)))
         elif not self.decided and self.workers > 1 and len(clients) > 1:
-            yield from self._try(broadcast, clients, states)
+            yield from self._try(broadcast, clients, deadline)
             return
-        yield from (self.pool or self.serial).train(broadcast, clients, states)
+        yield from self._chosen.train(broadcast, clients, deadline)
 
-    def predict(self, message: Message, look: Look) -> Tensor:
-        return (self.pool or self.serial).predict(message, look)
+    def evaluate(
+        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
+    ) -> Iterator[tuple[ClientId, Found | Failure]]:
+        yield from self._chosen.evaluate(model, clients, own_test, detail, deadline)
+
+    def predict_common(self, model: Message) -> Tensor:
+        return self._chosen.predict_common(model)
 
     def close(self) -> None:
         if self.pool is not None:
             self.pool.close()
 
+    @property
+    def _chosen(self) -> SimulatedSites:
+        return self.pool or self.serial
+
     def _try(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
     ) -> Iterator[Trained | Failure]:
         """Train serially until a client has been timed, and the rest where it is faster."""
-        stream = self.serial.train(broadcast, clients, states)
+        stream = self.serial.train(broadcast, clients, deadline)
         yield next(stream)  # warms up
         start = time.perf_counter()
         yield next(stream)
         seconds = time.perf_counter() - start
         saved = seconds * len(clients) * (1 - 1 / min(self.workers, len(clients)))
-        if saved > WORTH:
-            done = {client for group in self.serial.groups(self.workload, clients, 2)[:1] for client in group}
-            pool = self._take(PoolSession(self.workload, self.workers, rows=len(clients)))
-            rest = [client for client in clients if client not in done]
-            stream = pool.train(broadcast, rest, states)
+        if saved > MIN_SAVED:
+            order = self.serial.runner.groups(self.workload, clients, 2)
+            pool = self._take(PoolSites(self.workload, self.states, self.workers, rows=len(clients)))
+            rest = [client for client in clients if client not in set(order[0])]
+            stream = pool.train(broadcast, rest, deadline)
         self.decided = True
         self.about += f"; a client takes {1000 * seconds:.1f} ms"
         yield from stream
 
-    def _take(self, pool: PoolSession) -> PoolSession:
+    def _take(self, pool: PoolSites) -> PoolSites:
         self.decided, self.pool, self.about = True, pool, pool.about
         return pool

@@ -1,119 +1,173 @@
-"""What an engine is: where the clients' work runs. Engines know no algorithm."""
+"""Simulated sites: what all engines have in common. How fast sites answer is the engine's business."""
 
-import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from steelyard.client.learner import Learner
-from steelyard.data.clients import Client, Part, Population
-from steelyard.data.examples import AnyExamples, Examples
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.client.learner import Trained
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.common_test import CommonTest, Members
+from steelyard.engines.workload import Workload
+from steelyard.metrics.scores import Scores, score
+from steelyard.sites import LATE, Answer, Profile
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
 
-CONVERTED = 128 << 20  # bytes of test data that may be kept as floats
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """What stays the same for a whole run, handed to an engine once."""
-
-    model: nn.Module | None
-    """That of every client who brings none of its own."""
-    learner: Learner
-    clients: Mapping[ClientId, Client]
-    test: AnyExamples | None = None
-
-    def size(self, client: ClientId) -> int:
-        """A client's training examples, or 0 if that is not known without reading them."""
-        if isinstance(self.clients, Population):
-            return self.clients.size(client)
-        return len(self.clients[client].train)
-
-    def test_data(self, client: ClientId | None, part: Part = "test") -> AnyExamples:
-        """A client's own test data or what it holds out, or the common test set."""
-        if client is None or part == "common":
-            data: AnyExamples | None = self.common_test
-        else:
-            data = getattr(self.clients[client], part)
-        assert data is not None
-        return data
-
-    @cached_property
-    def common_test(self) -> AnyExamples | None:
-        """The common test set, converted once if that is not much: it is read in every round."""
-        if (
-            isinstance(self.test, Examples)
-            and 4 * math.prod(self.test.input_shape) * len(self.test) < CONVERTED
-        ):
-            return self.test.as_floats()
-        return self.test
-
-
-class Rows:
-    """A matrix with a row for each update of a round, so that they lie under each other from the start."""
-
-    def __init__(self, like: Message, count: int, shared: bool = False) -> None:
-        self.count = count
-        self.matrices = like.map(lambda slot: slot.new_empty(count, *slot.shape))
-        if shared:
-            self.matrices.map(share)
-
-    def __getitem__(self, row: int) -> Message:
-        return self.matrices.map(lambda matrix: matrix[row])
-
-
-def share(tensor: Tensor) -> Tensor:
-    """Move a tensor into memory that child processes see."""
-    shared: Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
-    return shared
-
-
-class Look(NamedTuple):
-    """What is predicted: a client's own test data or what it holds out, or the common test set."""
-
-    client: ClientId | None = None
-    part: Part = "test"
-    state: State = EMPTY
-    """What has stayed with the client."""
-    shared: bool = False
-    """Leave out of that what has a shared form."""
-    rows: slice = slice(None)
-    """Only these; they start where a batch does."""
-
-
-class Session(Protocol):
-    """An engine at work on one workload."""
-
-    @property
-    def about(self) -> str:
-        """How the work is done, for the record."""
-
-    def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
-    ) -> Iterator[Trained | Failure]:
-        """Train these clients, in any order; yield each as it is done. The next round reuses the memory of
-        the updates."""
-
-    def predict(self, message: Message, look: Look) -> Tensor:
-        """Log-probabilities [N, C]."""
+Found = Mapping[str, Scores]
 
 
 class Engine(ABC):
-    """Where a federation runs."""
+    """Where the sites of a simulation run."""
 
     @abstractmethod
-    def open(self, workload: Workload) -> AbstractContextManager[Session]: ...
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> AbstractContextManager["SimulatedSites"]:
+        """Start what is needed to answer; everything is stopped when the context ends.
+
+        `round_seconds` is the deadline that later exchanges will have.
+        """
+
+
+class Deadline:
+    """A point in time, `seconds` from now; None is never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Seconds until then, at least 0."""
+        return None if self.end is None else max(0.0, self.end - time.monotonic())
+
+    def missed_by(self, client: ClientId) -> Failure:
+        return Failure(client, LATE, f"no answer within {self.seconds:g} s")
+
+
+class SimulatedSites(ABC):
+    """Sites in this program, or in processes that it started."""
+
+    about: str
+
+    def __init__(self, workload: Workload, states: PrivateStates) -> None:
+        self.workload, self.states = workload, states
+        self._predicted: tuple[Message, Tensor] | None = None
+        self._members: tuple[Sequence[ClientId], Members] | None = None
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        return self.workload.ids
+
+    def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
+        return self.workload.profiles(clients)
+
+    def ask(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        evaluate: Sequence[ClientId] = (),
+        *,
+        detail: bool = False,
+        seconds: float | None = None,
+    ) -> Iterator[Answer | Failure]:
+        deadline = Deadline(seconds)
+        scores: dict[ClientId, Found] = {}
+        failed: set[ClientId] = set()
+        if evaluate:
+            for client, found in self._evaluate(broadcast.model_to_score, evaluate, detail, deadline):
+                if isinstance(found, Failure):
+                    failed.add(client)
+                    yield found
+                else:
+                    scores[client] = found
+        invited = set(train)
+        for client, found in scores.items():
+            if client not in invited:
+                yield Answer(client, None, found)
+        if failed:
+            train = [client for client in train if client not in failed]
+        if not train:
+            return
+        for outcome in self.train(broadcast, train, deadline):
+            if isinstance(outcome, Failure):
+                yield outcome
+                continue
+            client = outcome.reply.client
+            if outcome.state:
+                self.states.put(broadcast.round, {client: outcome.state})
+            yield Answer(client, outcome.reply, scores.get(client, EMPTY))
+
+    def commit(self, round: int) -> None:
+        self.states.commit(round)
+
+    def rewind(self, round: int) -> None:
+        self.states.rewind(round)
+
+    @property
+    def test(self) -> "SharedTest | None":
+        """The common test set, as the server's own."""
+        common = self.workload.test is not None and not self.workload.has_private_layers
+        return SharedTest(self) if common else None
+
+    @abstractmethod
+    def train(
+        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
+    ) -> Iterator[Trained | Failure]:
+        """Train these clients, in any order."""
+
+    @abstractmethod
+    def evaluate(
+        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
+    ) -> Iterator[tuple[ClientId, Found | Failure]]:
+        """Score a model at these clients; without `own_test`, only on what they hold out."""
+
+    @abstractmethod
+    def predict_common(self, model: Message) -> Tensor:
+        """Predictions of a shared model on the common test set, [N, C]."""
+
+    def common_predictions(self, model: Message) -> Tensor:
+        """The same, made once for each model: the server and a thousand sites may need them."""
+        if self._predicted is None or self._predicted[0] is not model:
+            self._predicted = (model, self.predict_common(model))
+        return self._predicted[1]
+
+    def _evaluate(
+        self, model: Message, clients: Sequence[ClientId], detail: bool, deadline: Deadline
+    ) -> Iterator[tuple[ClientId, Found | Failure]]:
+        """Score a model at some clients; those whose test data are rows of the common test set share its
+        predictions."""
+        if self._members is None or self._members[0] != clients:
+            self._members = (clients, CommonTest(self.workload).members(clients))
+        members = self._members[1]
+        inside: dict[ClientId, Found] = {}
+        if members.inside:
+            inside = dict(members.scores(self.common_predictions(model)))
+        if members.held_out:
+            for client, found in self.evaluate(model, members.held_out, False, detail, deadline):
+                yield client, found if isinstance(found, Failure) else {**inside.pop(client), **found}
+        yield from inside.items()
+        if members.apart:
+            yield from self.evaluate(model, members.apart, True, detail, deadline)
+
+
+class SharedTest:
+    """The common test set of a simulation; its predictions also serve the clients that hold rows of it."""
+
+    def __init__(self, sites: SimulatedSites) -> None:
+        self.sites = sites
+
+    def scores(self, model: Message, temperature: float = 1.0) -> Scores:
+        test = self.sites.workload.test
+        assert test is not None
+        return score(self.sites.common_predictions(model), test.labels, True, temperature)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums depend in their last bits on the number of threads, so everything that counts runs on one."""
+    """Run torch on one thread: sums depend in their last bits on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Many clients trained together: their models lie on top of each other, and one kernel serves them all.
+"""Joint training of many clients: their models are stacked, and one kernel computes a step for all.
 
 The steps are the learner's, on parameters [J, ...] and batches [J, B, ...]. Sums are taken in another order
 than for one client alone, so results agree closely, not to the last bit.
@@ -15,21 +15,21 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pad_sequence
 
-from steelyard.client.learner import Learner, descend, subtract
+from steelyard.client.learner import Learner, Trained, descend, subtract
 from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import AnyExamples, share_a_table
 from steelyard.layout import tensors_of
 from steelyard.objectives.base import Local
 from steelyard.seeds import seeded
-from steelyard.types import Broadcast, ClientId, Message, Reply, State, Trained
+from steelyard.types import Broadcast, ClientId, Message, Reply, State
 
-PADDING = -1  # the target of a row that fills up a short batch; of numbers, that is NO_NUMBER
+PADDING = -1  # the class of a padding row; NO_NUMBER is its target in regression
 NO_NUMBER = -math.inf
 Losses = Callable[[Tensor, Tensor], Tensor]
 
 
 class _Linear(nn.Linear):
-    """`nn.Linear` with its product turned round: many small ones together then run at twice the speed."""
+    """`nn.Linear` as a transposed product, which is twice as fast for many small layers under `vmap`."""
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 2:
@@ -39,7 +39,7 @@ class _Linear(nn.Linear):
 
 
 class StackedModel(nn.Module):
-    """Copies of a model on top of each other, which looks like one model: each gets its part of a batch."""
+    """Stacked copies of a model, called like one model: each copy gets its part of a batch."""
 
     def __init__(self, model: nn.Module, width: int, device: str = "cpu") -> None:
         super().__init__()
@@ -75,20 +75,20 @@ class StackedModel(nn.Module):
 
 
 def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> str | None:
-    """What keeps clients with this model from being trained together, if anything does."""
+    """The reason why clients with this model cannot be trained together, if there is one."""
     if learner.training.steps == 0:
         return "there is nothing to train"
     if working_model_in(model).normalises_batches:
         return "batch normalisation would count the rows that fill up short batches"
-    try:  # the rest shows in a trial: random layers, outputs that steer the program, changing buffers
+    try:  # a trial step finds the rest: random layers, data-dependent control flow, changing buffers
         stacked = StackedModel(model, 2)
         with seeded(0, "trial"):
             inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
         local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0, learner.layout)
-        bound = learner.objective.bind(local)
-        if bound.losses is None:
+        local_loss = learner.objective.bind(local)
+        if local_loss.losses is None:
             return f"{type(learner.objective).__name__} has no loss for each example"
-        _mean_losses(bound.losses, inputs, targets.view(2, 2))
+        _mean_losses(local_loss.losses, inputs, targets.view(2, 2))
     except Exception as error:
         return str(error).strip().splitlines()[0].rstrip(".")
     return None
@@ -103,27 +103,27 @@ def train_together(
     states: Sequence[State],
     rows: Sequence[Message],
 ) -> list[Trained]:
-    """The work of several clients in one round; their updates are written into `rows`."""
+    """Train several clients for one round; their updates are written into `rows`."""
     _load(learner, model, broadcast.message, states)
     parameters = model.use(len(clients))
-    bound = learner.objective.bind(Local(model, parameters, broadcast, 0, learner.layout))
-    assert bound.losses is not None
+    local_loss = learner.objective.bind(Local(model, parameters, broadcast, 0, learner.layout))
+    assert local_loss.losses is not None
     picks = [
         list(learner.batches(broadcast.round, client, len(mine)))
         for client, mine in zip(clients, data, strict=True)
     ]
     steps = descend(
-        partial(_mean_losses, bound.losses),
+        partial(_mean_losses, local_loss.losses),
         _batches(data, picks, parameters[0].device),
         parameters,
         learner.training,
-        bound.add_gradient,
+        local_loss.add_gradient,
     )
     history, kept = [], {}
     for number, losses in enumerate(steps, 1):
         history.append(losses)
         for place in [place for place, mine in enumerate(picks) if len(mine) == number]:
-            # It is done, and read at once: its copy goes on moving while others have steps to make.
+            # Read the update now: the copy keeps changing while other clients have steps left.
             after = learner.sharing.read(model.rows[place], learner.layout)
             subtract(after.map(Tensor.cpu), broadcast.message, rows[place])
             kept[place] = learner.sharing.keep(model.rows[place], learner.layout)
@@ -140,7 +140,7 @@ def train_together(
 
 
 def _load(learner: Learner, model: StackedModel, message: Message, states: Sequence[State]) -> None:
-    """Make each copy from what came down and what stayed with its client."""
+    """Set each copy from the shared values and the private state of its client."""
     start = learner.sharing.start(tensors_of(model.base), learner.layout)
     if any(states):
         for row, state in zip(model.rows, states, strict=False):
@@ -161,7 +161,7 @@ def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
 def _batches(
     data: Sequence[AnyExamples], picks: Sequence[Sequence[Tensor]], device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs [J·B, ...] and targets [J, B] of each step, filled up where a batch is short or missing."""
+    """Inputs [J·B, ...] and targets [J, B] of each step, padded where a batch is short or missing."""
     together = all(share_a_table(each, data[0]) for each in data)
     nothing = torch.zeros(0, dtype=torch.int64)
     for step in range(max(map(len, picks))):
@@ -171,7 +171,7 @@ def _batches(
 
 
 def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """From one table, at once."""
+    """Batches of clients that share one table, read at once."""
     rows = [each.rows.index_select(0, chosen) for each, chosen in zip(data, positions, strict=True)]
     padded = pad_sequence(rows, batch_first=True, padding_value=PADDING)
     inputs, targets = data[0].read(padded.clamp(min=0).flatten())
@@ -179,7 +179,7 @@ def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, T
 
 
 def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """From each client's own data."""
+    """Batches from each client's own data."""
     parts = [each.batch(chosen) for each, chosen in zip(data, positions, strict=True)]
     inputs, targets = map(list, zip(*parts, strict=True))
     filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
@@ -187,5 +187,5 @@ def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[
 
 
 def _padding(targets: Tensor) -> float:
-    """The target that no real row has."""
+    """A target value that marks padding."""
     return NO_NUMBER if targets.is_floating_point() else PADDING

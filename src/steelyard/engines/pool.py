@@ -1,7 +1,8 @@
 """Worker processes on one machine: a round moves only client ids.
 
-The workers inherit the data and share the model's vector and the matrix of updates with the server: an update
-is written straight into its row. A worker that dies is replaced and its clients are run again.
+Workers inherit the data and share the model's vector and the matrix of updates with the parent process: an
+update is written straight into its row. A worker that dies is replaced and its clients are run again. A
+worker that is still busy at the deadline is replaced and its clients have failed.
 """
 
 import multiprocessing
@@ -9,7 +10,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -18,16 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steelyard.client.predict import BATCH
-from steelyard.engines.base import Engine, Look, Session, Workload, one_thread
-from steelyard.engines.serial import SerialSession
-from steelyard.engines.worker import Begin, Board, Job, Predict, Train, arrays, tensors, work
-from steelyard.errors import InputError, SteelyardError
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Reply, State, Trained
+from steelyard.client.evaluation import BATCH
+from steelyard.client.learner import Trained
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.attempts import Attempt
+from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.buffers import LocalBuffers, SharedBuffers
+from steelyard.engines.cores import check_workers, cores
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.worker import Begin, Evaluate, Job, PredictCommon, Train, arrays, tensors, work
+from steelyard.engines.workload import Workload
+from steelyard.errors import SteelyardError
+from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
 
-ATTEMPTS = 3  # how often a job is tried whose worker dies
-SHARE = "STEELYARD_CORES"  # in the environment: how many cores a process may use, of those there are
-CHUNK_SECONDS = 0.005  # of work that a worker gets at a time: short jobs should not wait for the server
+CHUNK_SECONDS = 0.005  # of work in one job, so that short jobs do not wait for the parent process
+EVALUATED = 16  # clients in one evaluation job, at most
 
 
 @dataclass(frozen=True)
@@ -40,43 +46,36 @@ class Pool(Engine):
         check_workers(self.workers)
 
     @contextmanager
-    def open(self, workload: Workload) -> Iterator[Session]:
-        with open_pool(workload, self.workers, SerialSession) as session:
-            yield session
-
-
-def check_workers(workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, not {workers}.")
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> Iterator[SimulatedSites]:
+        with open_pool(workload, states, self.workers, SiteRunner) as sites:
+            yield sites
 
 
 @contextmanager
-def open_pool(workload: Workload, workers: int | None, local: type[SerialSession]) -> Iterator[Session]:
-    """A pool whose workers each run a session of the given kind."""
-    session = PoolSession(workload, workers or cores(), local)
+def open_pool(
+    workload: Workload, states: PrivateStates, workers: int | None, kind: type[SiteRunner]
+) -> Iterator["PoolSites"]:
+    """A pool whose workers each have a runner of the given kind."""
+    sites = PoolSites(workload, states, workers or cores(), kind)
     with one_thread():
         try:
-            yield session
+            yield sites
         finally:
-            session.close()
-
-
-def cores() -> int:
-    """The cores that this process may use: its share, where several such processes work beside each other."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, int(os.environ.get(SHARE, available)))
+            sites.close()
 
 
 class Worker:
-    """A process, the server's end of the pipe to it, and the job that it has."""
+    """A process, the parent's end of the pipe to it, and the job that it has."""
 
-    def __init__(self, local: type[SerialSession], workload: Workload, board: Board) -> None:
+    def __init__(self, kind: type[SiteRunner], workload: Workload, buffers: LocalBuffers) -> None:
         # A forked worker starts at once and inherits any data and model; elsewhere they must be picklable.
         fork = "fork" in multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("fork" if fork else "spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=work, args=(local, workload, board, theirs, os.getpid()), daemon=True
+            target=work, args=(kind, workload, buffers, theirs, os.getpid()), daemon=True
         )
         with warnings.catch_warnings():  # a progress bar's thread is no danger to a child that never prints
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -85,69 +84,86 @@ class Worker:
         self.attempt: Attempt | None = None
         self.begun: Begin | None = None
 
-    def give(self, attempt: "Attempt", begin: Begin | None) -> None:
-        """Hand over a job, and before the first of a round what its clients need to know."""
+    def give(self, attempt: Attempt, begin: Begin | None) -> None:
+        """Send a job, and before the first job of a round what its clients need to know."""
         self.attempt = attempt
         news = begin if begin is not self.begun else None
         self.begun = begin
-        with suppress(OSError):  # a dead worker is noticed when its answer is awaited
+        with suppress(OSError):  # a dead worker is noticed when its answer is read
             self.pipe.send((news, attempt.job))
 
     def stop(self) -> None:
         self.pipe.close()
-        self.process.terminate()
+        self.process.kill()  # it has nothing to clean up, and a stopped or hung one ignores a polite signal
         self.process.join()
 
 
-class PoolSession:
-    """The server's side: hands jobs to idle workers and replaces those that die."""
+class PoolSites(SimulatedSites):
+    """Sites in worker processes: jobs go to idle workers, and workers that die or hang are replaced."""
 
     def __init__(
-        self, workload: Workload, workers: int, local: type[SerialSession] = SerialSession, rows: int = 1
+        self,
+        workload: Workload,
+        states: PrivateStates,
+        workers: int,
+        kind: type[SiteRunner] = SiteRunner,
+        rows: int = 1,
     ) -> None:
-        """`rows` is how many clients a round is expected to have; more are taken after a new start."""
-        self.workload, self.count, self.local, self.rows = workload, workers, local, rows
+        """`rows` is the expected number of clients in a round; for more, all workers are started anew."""
+        super().__init__(workload, states)
+        self.count, self.kind, self.rows = workers, kind, rows
         self.workers: list[Worker] = []
-        self.board: Board | None = None
+        self.buffers: LocalBuffers | None = None
         self.chunk = 1
-        self.about = f"pool of {workers}" if local is SerialSession else f"{local.about}, pool of {workers}"
+        self.about = f"pool of {workers}" if kind is SiteRunner else f"{kind.name}, pool of {workers}"
 
     def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
     ) -> Iterator[Trained | Failure]:
-        board = self._prepare(broadcast.message, len(clients))
+        buffers = self._prepare(broadcast.message, len(clients))
         row = {client: number for number, client in enumerate(clients)}
-        jobs: list[Job] = [
-            Train(group, [row[each] for each in group], [arrays(states.get(each, EMPTY)) for each in group])
-            for group in self.local.groups(self.workload, clients, self.chunk)
+        chunk = self.chunk if deadline.end is None else 1  # a client that hangs takes its group with it
+        jobs = [
+            Train(group, [row[each] for each in group], [arrays(self.states.get(each)) for each in group])
+            for group in self.kind.groups(self.workload, clients, chunk)
         ]
         start = time.perf_counter()
-        for job, answers in self._run(
-            jobs, Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
-        ):
+        begin = Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
+        for job, answers in self._run(jobs, deadline, begin):
             for client, answer in zip(job.clients, answers, strict=True):
                 if isinstance(answer, Failure):
                     yield answer
                 else:
                     count, metrics, state = answer
-                    yield Trained(Reply(client, board.up[row[client]], count, metrics), tensors(state))
+                    yield Trained(Reply(client, buffers.up[row[client]], count, metrics), tensors(state))
         share = -(-len(clients) // self.count)
         seconds = (time.perf_counter() - start) / max(share, 1)
         self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
 
-    def predict(self, message: Message, look: Look) -> Tensor:
-        self._prepare(message, 0)
-        size = len(self.workload.test_data(look.client, look.part))
-        share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        look, state = look._replace(state={}), arrays(look.state)
+    def evaluate(
+        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
+    ) -> Iterator[tuple[ClientId, Found | Failure]]:
+        self._prepare(model, 0)
+        size = 1 if deadline.end is not None else min(EVALUATED, -(-len(clients) // (4 * self.count)))
+        groups = [clients[start : start + size] for start in range(0, len(clients), size)]
         jobs = [
-            Predict(look._replace(rows=slice(start, start + share)), state) for start in range(0, size, share)
+            Evaluate(group, [arrays(self.states.get(each)) for each in group], own_test, detail)
+            for group in groups
         ]
+        for job, answers in self._run(jobs, deadline):
+            yield from zip(job.clients, answers, strict=True)
+
+    def predict_common(self, model: Message) -> Tensor:
+        self._prepare(model, 0)
+        assert self.workload.test is not None
+        size = len(self.workload.test)
+        share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
+        jobs = [PredictCommon(slice(start, start + share)) for start in range(0, size, share)]
         parts = {}
-        for job, answer in self._run(jobs):
+        for job, answer in self._run(jobs, Deadline(None)):
             if isinstance(answer, Failure):
                 raise SteelyardError(f"evaluation on {answer.client} failed: {answer.reason}")
-            parts[job.look.rows.start] = torch.from_numpy(answer)
+            parts[job.rows.start] = torch.from_numpy(answer)
         return torch.cat([parts[start] for start in sorted(parts)])
 
     def close(self) -> None:
@@ -155,64 +171,54 @@ class PoolSession:
             worker.stop()
         self.workers = []
 
-    def _prepare(self, message: Message, rows: int) -> Board:
-        """A board with room for this round and the model on it, and workers that see it."""
-        if self.board is None or self.board.up.count < rows:
+    def _prepare(self, message: Message, rows: int) -> LocalBuffers:
+        """Buffers with room for this round and the model in them, and workers that see them."""
+        if self.buffers is None or self.buffers.up.count < rows:
             self.close()
             self.rows = max(self.rows, rows)
-            self.board = Board(message, self.rows)
-            _ = self.workload.common_test  # converted before the workers are born, who inherit it
+            self.buffers = SharedBuffers(message, self.rows)
+            _ = self.workload.common_test  # converted before the workers start, so that they inherit it
             self.workers = [self._worker() for _ in range(self.count)]
-        self.board.write(message)
-        return self.board
+        self.buffers.write(message)
+        return self.buffers
 
     def _worker(self) -> Worker:
-        assert self.board is not None
-        return Worker(self.local, self.workload, self.board)
+        assert self.buffers is not None
+        return Worker(self.kind, self.workload, self.buffers)
 
-    def _run(self, jobs: Sequence[Job], begin: Begin | None = None) -> Iterator[tuple[Any, Any]]:
-        """Each job and its answer, as they are done."""
+    def _run(
+        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Each job and its answer, as they are done; jobs that miss the deadline have failed."""
         waiting = deque(Attempt(job) for job in jobs)
-        for worker in self.workers[: len(waiting)]:
+        for worker in self.workers[: len(waiting)] if deadline.left() != 0 else ():
             worker.give(waiting.popleft(), begin)
         while busy := {worker.pipe: worker for worker in self.workers if worker.attempt}:
-            for pipe in wait(list(busy)):
+            ready = wait(list(busy), deadline.left())
+            if not ready:
+                yield from self._drop_late(list(busy.values()), deadline)
+            for pipe in ready:
                 worker = busy[pipe]
                 attempt, worker.attempt = worker.attempt, None
                 assert attempt is not None
                 try:
                     answer = worker.pipe.recv()
                 except (EOFError, OSError):
-                    worker, answer = self._replace(worker), attempt.mourn(waiting)
-                if waiting:
+                    worker, answer = self._replace(worker), attempt.retry_or_fail(waiting)
+                if waiting and deadline.left() != 0:
                     worker.give(waiting.popleft(), begin)
                 if answer is not None:
                     yield attempt.job, answer
+        yield from ((attempt.job, attempt.late(deadline)) for attempt in waiting)
 
-    def _replace(self, dead: Worker) -> Worker:
-        dead.stop()
-        self.workers[self.workers.index(dead)] = worker = self._worker()
+    def _drop_late(self, workers: Sequence[Worker], deadline: Deadline) -> Iterator[tuple[Any, Any]]:
+        """Replace workers that are busy at the deadline; their jobs have failed."""
+        for worker in workers:
+            assert worker.attempt is not None
+            self._replace(worker)
+            yield worker.attempt.job, worker.attempt.late(deadline)
+
+    def _replace(self, old: Worker) -> Worker:
+        old.stop()
+        self.workers[self.workers.index(old)] = worker = self._worker()
         return worker
-
-
-@dataclass
-class Attempt:
-    """A job, and how many workers have died of it."""
-
-    job: Job
-    deaths: int = 0
-
-    def mourn(self, waiting: "deque[Attempt]") -> Any:
-        """After a death, wait again; after too many, alone if there were several clients, or else give up."""
-        self.deaths += 1
-        if self.deaths < ATTEMPTS:
-            waiting.appendleft(self)
-        elif isinstance(self.job, Train) and len(self.job.clients) > 1:
-            waiting.extendleft(map(Attempt, self.job.singles()))
-        elif isinstance(self.job, Train):
-            return [Failure(self.job.clients[0], "training", f"its worker died {ATTEMPTS} times")]
-        else:
-            return Failure(
-                self.job.look.client or "the test set", "evaluating", f"its worker died {ATTEMPTS} times"
-            )
-        return None

@@ -1,7 +1,8 @@
 """Workers on the machines of a Ray cluster: a round moves client ids, the model down and the updates up.
 
 Every worker gets a copy of the workload when it starts; steelyard and the modules that a workload comes from
-must be there on every machine. A worker that dies is replaced and its clients are run again.
+must be installed on every machine. A worker that dies is replaced and its clients are run again. A worker
+that is still busy at the deadline is replaced and its clients have failed.
 """
 
 import importlib
@@ -19,14 +20,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steelyard.engines.base import Engine, Rows, Session, Workload, one_thread
-from steelyard.engines.pool import ATTEMPTS, Attempt, PoolSession, check_workers, cores
-from steelyard.engines.serial import SerialSession
-from steelyard.engines.worker import Arrays, Begin, Board, Job, Predict, keep_memory, predict, tensors, train
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.attempts import ATTEMPTS, Attempt
+from steelyard.engines.base import Deadline, Engine, SimulatedSites, one_thread
+from steelyard.engines.buffers import LocalBuffers, UpdateBuffer
+from steelyard.engines.cores import check_workers, cores
+from steelyard.engines.pool import PoolSites
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.worker import (
+    Arrays,
+    Begin,
+    Evaluate,
+    Job,
+    PredictCommon,
+    Train,
+    do,
+    keep_memory,
+    tensors,
+)
+from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, SteelyardError
 from steelyard.types import Broadcast, Failure, Message
 
-PATIENCE = 600.0  # seconds to wait for a first worker: a cluster may have to start a machine for it
+START_SECONDS = 600.0  # to wait for a first worker: a cluster may have to start a machine for it
 
 
 @dataclass(frozen=True)
@@ -45,13 +61,16 @@ class Ray(Engine):
         check_workers(self.workers)
 
     @contextmanager
-    def open(self, workload: Workload) -> Iterator[Session]:
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> Iterator[SimulatedSites]:
         with connected(self.address, self.workers or cores()) as ray, one_thread():
-            session = RaySession(ray, workload, self.workers or int(ray.cluster_resources().get("CPU", 1)))
+            workers = self.workers or int(ray.cluster_resources().get("CPU", 1))
+            sites = RaySites(ray, workload, states, workers)
             try:
-                yield session
+                yield sites
             finally:
-                session.close()
+                sites.close()
 
 
 @contextmanager
@@ -79,7 +98,7 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
 
 
 def check_reachable(address: str) -> None:
-    """Fail at once where nobody listens at host:port; Ray itself tries for minutes."""
+    """Fail at once if host:port cannot be reached; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -104,45 +123,38 @@ def undisturbed(ray: Any) -> Iterator[None]:
             signal.signal(signal.SIGTERM, handler)
 
 
-class Desk(Board):
-    """What is on the pool's board, in a process's own memory."""
-
-    def __init__(self, down: Message, rows: int = 0) -> None:
-        self.down, self.up = down, Rows(down, rows)
-
-
-Post = tuple[int, Begin, Arrays]
-"""A number of its own, what a round's clients need to know, and the model. It goes once to every machine."""
+RoundPayload = tuple[int, Begin, Arrays]
+"""A running number, what clients need to know in this round, and the model; sent once to every machine."""
 
 
 class Actor:
-    """A worker's far end: a process on some machine."""
+    """The worker itself: a process on some machine."""
 
     def start(self, packed: NDArray[np.uint8]) -> str:
-        """Unpack the workload; the answer is which machine this is."""
+        """Unpack the workload; returns the id of the machine."""
         torch.set_num_threads(1)
         keep_memory()
-        self.session = SerialSession(torch.load(io.BytesIO(packed.data), weights_only=False))
+        self.runner = SiteRunner(torch.load(io.BytesIO(packed.data), weights_only=False))
         self.number = 0
         return str(importlib.import_module("ray").get_runtime_context().get_node_id())
 
-    def answer(self, post: Post, job: Job) -> Any:
-        """Predictions; or what each client sends, and beside it the updates as rows of a matrix."""
-        number, begin, model = post
+    def answer(self, payload: RoundPayload, job: Job) -> Any:
+        """The answer to a job; to a training job also the updates, as rows of matrices."""
+        number, begin, model = payload
         if self.number != number:
-            self.number, self.desk = number, Desk(Message(**tensors(model)))
-            self.broadcast = Broadcast(begin.round, self.desk.down, tensors(begin.offers), begin.rounds)
-        if isinstance(job, Predict):
-            return predict(self.session, self.desk, job)
-        if self.desk.up.count != len(job.clients):
-            self.desk.up = Rows(self.desk.down, len(job.clients))
+            self.number, self.buffers = number, LocalBuffers(Message(**tensors(model)))
+            self.broadcast = Broadcast(begin.round, self.buffers.down, tensors(begin.offers), begin.rounds)
+        if not isinstance(job, Train):
+            return do(self.runner, self.buffers, self.broadcast, job)
+        if self.buffers.up.count != len(job.clients):
+            self.buffers.up = UpdateBuffer(self.buffers.down, len(job.clients))
         here = job._replace(rows=range(len(job.clients)))
-        return train(self.session, self.desk, self.broadcast, here), arrays(self.desk.up.matrices)
+        return do(self.runner, self.buffers, self.broadcast, here), arrays(self.buffers.up.matrices)
 
 
 @dataclass(eq=False)
-class Worker:
-    """A worker's near end: what is awaited of it, which job it answers, and where it is."""
+class RayWorker:
+    """The handle of an actor: what is awaited of it, which job it has, and on which machine it is."""
 
     actor: Any
     awaited: Any
@@ -150,84 +162,114 @@ class Worker:
     machine: str | None = None
 
 
-class RaySession(PoolSession):
-    """A pool of actors. Those that have started get work, so that no client waits for a machine."""
+class RaySites(PoolSites):
+    """Sites in the actors of a Ray cluster. Jobs go to actors that have started."""
 
-    def __init__(self, ray: Any, workload: Workload, workers: int) -> None:
-        super().__init__(workload, workers)
-        self.ray, self.posts, self.stillborn = ray, 0, 0
+    def __init__(self, ray: Any, workload: Workload, states: PrivateStates, workers: int) -> None:
+        super().__init__(workload, states, workers)
+        self.ray, self.payloads, self.failed_starts = ray, 0, 0
         self.packed = ray.put(pack(workload, ray.cloudpickle))
         self.actor = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Actor)
-        self.crew = [self._hire() for _ in range(workers)]
+        self.actors = [self._start() for _ in range(workers)]
 
     def close(self) -> None:
-        for worker in self.crew:
+        for worker in self.actors:
             self.ray.kill(worker.actor)
 
-    def _hire(self) -> Worker:
+    def _start(self) -> RayWorker:
         actor = self.actor.remote()
-        return Worker(actor, actor.start.remote(self.packed))
+        return RayWorker(actor, actor.start.remote(self.packed))
 
-    def _prepare(self, message: Message, rows: int) -> Board:
-        if self.board is None or self.board.up.count < rows:
-            self.board = Desk(message, rows)
-        self.board.down = message
-        return self.board
+    def _prepare(self, message: Message, rows: int) -> LocalBuffers:
+        if self.buffers is None or self.buffers.up.count < rows:
+            self.buffers = LocalBuffers(message, rows)
+        self.buffers.write(message)
+        return self.buffers
 
-    def _run(self, jobs: Sequence[Job], begin: Begin | None = None) -> Iterator[tuple[Any, Any]]:
-        assert self.board is not None
-        self.posts += 1
-        post = self.ray.put((self.posts, begin or Begin(0, 0, {}), arrays(self.board.down)))
+    def _run(
+        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        assert self.buffers is not None
+        self.payloads += 1
+        payload = self.ray.put((self.payloads, begin or Begin(0, 0, {}), arrays(self.buffers.down)))
+        deadline = self._await_a_worker(deadline)
         waiting = deque(Attempt(job) for job in jobs)
-        while waiting or any(worker.attempt for worker in self.crew):
-            for worker in self.crew:
-                if waiting and worker.awaited is None:
+        while any(worker.attempt for worker in self.actors) or (waiting and deadline.left() != 0):
+            for worker in self.actors:
+                if waiting and worker.awaited is None and deadline.left() != 0:
                     worker.attempt = waiting.popleft()
-                    worker.awaited = worker.actor.answer.remote(post, worker.attempt.job)
-            for worker in self._heard():
+                    worker.awaited = worker.actor.answer.remote(payload, worker.attempt.job)
+            ready = self._ready(deadline.left())
+            if not ready:
+                yield from self._drop_late_actors(deadline)
+            for worker in ready:
                 attempt, worker.attempt = worker.attempt, None
-                try:
-                    answer, worker.awaited = self.ray.get(worker.awaited), None
-                except self.ray.exceptions.RayError as error:
-                    self._bury(worker, None if attempt else error)
-                    answer = attempt.mourn(waiting) if attempt else None
-                else:
-                    answer = self._take(attempt.job, answer) if attempt else self._welcome(worker, answer)
+                answer = self._receive(worker, attempt, waiting)
                 if attempt and answer is not None:
                     yield attempt.job, answer
+        yield from ((attempt.job, attempt.late(deadline)) for attempt in waiting)
 
-    def _heard(self) -> list[Worker]:
-        """Workers that have answered or died."""
-        awaited = {worker.awaited: worker for worker in self.crew if worker.awaited is not None}
-        working = any(worker.attempt for worker in self.crew)
-        done, _ = self.ray.wait(list(awaited), timeout=None if working else PATIENCE)
-        if not done:
-            raise SteelyardError("no Ray worker has started; has the cluster a free CPU?")
+    def _await_a_worker(self, deadline: Deadline) -> Deadline:
+        """Wait until a worker has started; only then does the deadline begin."""
+        while all(worker.awaited is not None for worker in self.actors):
+            ready = self._ready(START_SECONDS)
+            if not ready:
+                raise SteelyardError("no Ray worker has started; has the cluster a free CPU?")
+            for worker in ready:
+                self._receive(worker, None, deque())
+            deadline = Deadline(deadline.seconds)
+        return deadline
+
+    def _ready(self, seconds: float | None) -> list[RayWorker]:
+        """Workers that have answered or died, or none after some seconds."""
+        awaited = {worker.awaited: worker for worker in self.actors if worker.awaited is not None}
+        done, _ = self.ray.wait(list(awaited), timeout=seconds) if awaited else ([], [])
         return [awaited[each] for each in done]
 
-    def _welcome(self, worker: Worker, machine: str) -> Any:
-        worker.machine, self.stillborn = machine, 0
-        known = [each.machine for each in self.crew if each.machine]
-        workers, nodes = len(known), len(set(known))
+    def _receive(self, worker: RayWorker, attempt: Attempt | None, waiting: "deque[Attempt]") -> Any:
+        """The answer to a job, or None; a worker without a job has started."""
+        try:
+            answer, worker.awaited = self.ray.get(worker.awaited), None
+        except self.ray.exceptions.RayError as error:
+            if attempt is None:
+                self._check_start(error)
+            self._replace_actor(worker)
+            return attempt.retry_or_fail(waiting) if attempt else None
+        return self._take(attempt.job, answer) if attempt else self._started(worker, answer)
+
+    def _started(self, worker: RayWorker, machine: str) -> None:
+        worker.machine, self.failed_starts = machine, 0
+        machines = [each.machine for each in self.actors if each.machine]
+        workers, nodes = len(machines), len(set(machines))
         self.about = f"ray, {workers} worker{'s' * (workers > 1)} on {nodes} node{'s' * (nodes > 1)}"
 
-    def _bury(self, dead: Worker, at_birth: Exception | None) -> None:
-        """Replace a worker. That it died before its first job may be chance, unless they all do."""
-        if at_birth:
-            self.stillborn += 1
-            killed = isinstance(at_birth, self.ray.exceptions.RayActorError)
-            if not killed or self.stillborn >= ATTEMPTS * self.count:
-                raise SteelyardError(f"a Ray worker cannot start: {last_line(at_birth)}")
-        self.ray.kill(dead.actor)
-        self.crew[self.crew.index(dead)] = self._hire()
+    def _check_start(self, error: Exception) -> None:
+        """One worker that dies while it starts may be chance; if all do, the run cannot go on."""
+        self.failed_starts += 1
+        killed = isinstance(error, self.ray.exceptions.RayActorError)
+        if not killed or self.failed_starts >= ATTEMPTS * self.count:
+            raise SteelyardError(f"a Ray worker cannot start: {last_line(error)}")
+
+    def _replace_actor(self, old: RayWorker) -> None:
+        self.ray.kill(old.actor)
+        self.actors[self.actors.index(old)] = self._start()
+
+    def _drop_late_actors(self, deadline: Deadline) -> Iterator[tuple[Any, Any]]:
+        """Replace workers that are busy at the deadline; their jobs have failed."""
+        for worker in [worker for worker in self.actors if worker.attempt]:
+            assert worker.attempt is not None
+            self._replace_actor(worker)
+            yield worker.attempt.job, worker.attempt.late(deadline)
 
     def _take(self, job: Job, answer: Any) -> Any:
-        """An answer as a worker of the pool would give it; the updates are written into their rows."""
-        if isinstance(job, Predict):
+        """An answer in the form that a worker of the pool gives; updates are copied into their rows."""
+        if isinstance(job, PredictCommon):
             return answer if isinstance(answer, Failure) else answer.copy()  # Ray's own memory is read-only
-        assert self.board is not None
+        if isinstance(job, Evaluate):
+            return answer
+        assert self.buffers is not None
         for name, rows in answer[1].items():
-            getattr(self.board.up.matrices, name).numpy()[list(job.rows)] = rows
+            getattr(self.buffers.up.matrices, name).numpy()[list(job.rows)] = rows
         return answer[0]
 
 

@@ -1,85 +1,69 @@
 """One client after the other, in this process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from steelyard.client.predict import predict
-from steelyard.client.working_model import WorkingModel
-from steelyard.engines.base import Engine, Look, Rows, Session, Workload, one_thread
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.client.learner import Trained
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.buffers import UpdateBuffer
+from steelyard.engines.pool import open_pool
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.workload import Workload
+from steelyard.types import Broadcast, ClientId, Failure, Message
 
 
 @dataclass(frozen=True)
 class Serial(Engine):
-    """One client after the other, in this process."""
+    """One client after the other, in this process.
+
+    Code in this process cannot be interrupted, so with a deadline (`round_seconds`) clients run in one worker
+    process, which can be replaced.
+    """
 
     @contextmanager
-    def open(self, workload: Workload) -> Iterator[Session]:
-        with one_thread():
-            yield SerialSession(workload)
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> Iterator[SimulatedSites]:
+        if round_seconds is not None:
+            with open_pool(workload, states, 1, SiteRunner) as sites:
+                sites.about = "serial, in one worker because of the deadline"
+                yield sites
+        else:
+            with one_thread():
+                yield SerialSites(workload, states)
 
 
-class SerialSession:
-    """One scratch model serves every client in turn. Other engines run one of these in each process."""
+class SerialSites(SimulatedSites):
+    """Sites that are run in turn. Deadlines do not apply."""
 
-    about = "serial"
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-        self.shared = None if workload.model is None else workload.learner.scratch(workload.model)
-        self.rows: Rows | None = None
-
-    @staticmethod
-    def groups(workload: Workload, clients: Sequence[ClientId], chunk: int) -> list[Sequence[ClientId]]:
-        """Clients that a process takes at a time: the largest first, so that nobody waits for a late one."""
-        order = sorted(clients, key=workload.size, reverse=True)
-        return [order[start : start + chunk] for start in range(0, len(order), chunk)]
+    def __init__(self, workload: Workload, states: PrivateStates) -> None:
+        super().__init__(workload, states)
+        self.about = SiteRunner.name
+        self.runner = SiteRunner(workload)
+        self.updates: UpdateBuffer | None = None
 
     def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], states: Mapping[ClientId, State]
+        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
     ) -> Iterator[Trained | Failure]:
-        if self.rows is None or self.rows.count < len(clients):
-            self.rows = Rows(broadcast.message, len(clients))
+        if self.updates is None or self.updates.count < len(clients):
+            self.updates = UpdateBuffer(broadcast.message, len(clients))
         row = {client: number for number, client in enumerate(clients)}
-        for group in self.groups(self.workload, clients, 1):
-            mine = [states.get(client, EMPTY) for client in group]
-            yield from self.train_group(broadcast, group, mine, [self.rows[row[client]] for client in group])
+        for group in self.runner.groups(self.workload, clients, 1):
+            states = [self.states.get(client) for client in group]
+            yield from self.runner.train_group(
+                broadcast, group, states, [self.updates[row[client]] for client in group]
+            )
 
-    def train_group(
-        self,
-        broadcast: Broadcast,
-        clients: Sequence[ClientId],
-        states: Sequence[State],
-        rows: Sequence[Message],
-    ) -> list[Trained | Failure]:
-        """Train some clients; their updates are written into `rows`."""
-        return [self._train_one(broadcast, *each) for each in zip(clients, states, rows, strict=True)]
+    def evaluate(
+        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
+    ) -> Iterator[tuple[ClientId, Found | Failure]]:
+        for client in clients:
+            found = self.runner.evaluate_group(model, [client], [self.states.get(client)], own_test, detail)
+            yield client, found[0]
 
-    def _train_one(
-        self, broadcast: Broadcast, client: ClientId, state: State, row: Message
-    ) -> Trained | Failure:
-        try:
-            data, scratch = self.workload.clients[client].train, self.scratch(client)
-            return self.workload.learner.train(scratch, client, data, broadcast, state, row)
-        except Exception as error:  # a client cannot break a run
-            return Failure(client, "training", f"{type(error).__name__}: {error}")
-
-    def predict(self, message: Message, look: Look) -> Tensor:
-        learner, scratch = self.workload.learner, self.scratch(look.client)
-        layout = scratch.layout or learner.layout
-        kept = look.state or scratch.start
-        kept = learner.sharing.without_private_head(kept) if look.shared else kept
-        learner.sharing.write(scratch.tensors, layout, message, kept)
-        data = self.workload.test_data(look.client, look.part)
-        return predict(scratch.model, data, learner.seed, look.rows)
-
-    def scratch(self, client: ClientId | None) -> WorkingModel:
-        """A model to work in: the one that serves everybody, or a copy of the client's own."""
-        own = None if client is None else self.workload.clients[client].model
-        if own is not None:
-            return self.workload.learner.scratch(own)
-        assert self.shared is not None
-        return self.shared
+    def predict_common(self, model: Message) -> Tensor:
+        return self.runner.predict_common(model)

@@ -2,28 +2,31 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import nn
 
-from steelyard.client.learner import count_steps
-from steelyard.data.clients import Population
-from steelyard.engines.base import Engine, Session, Workload, one_thread
+from steelyard.client.learner import Trained, count_steps
+from steelyard.client.private_state import PrivateStates
+from steelyard.engines.base import Engine, SimulatedSites, one_thread
+from steelyard.engines.cores import check_workers
 from steelyard.engines.joint_training import StackedModel, train_together, why_not_stacked
-from steelyard.engines.pool import check_workers, open_pool
-from steelyard.engines.serial import SerialSession
+from steelyard.engines.pool import open_pool
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.serial import SerialSites
+from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import layout_of
-from steelyard.types import Broadcast, ClientId, Failure, Message, State, Trained
+from steelyard.types import Broadcast, ClientId, Failure, Message, State
 
 STACK_BYTES = 8 << 20  # of parameters trained together, so that they stay in the cache
-MOST = 64  # clients together; more gain nothing
-FEWEST = 16  # clients that are worth cutting a group for
-CROWD = 8  # clients at work in a step, on average, for it to pay
-LIGHT = 3_000_000  # parameters × examples of a step, above which arithmetic outweighs the calls
-SHARES = 2  # groups, at least, if there are clients enough: for several workers to take
+MAX_GROUP = 64  # clients trained together; more gain nothing
+MIN_GROUP = 16  # clients that are worth a group of their own
+MIN_CLIENTS_PER_STEP = 8  # clients training in a step, on average, for joint training to pay
+MAX_STEP_WORK = 3_000_000  # parameters × examples of a step, above which arithmetic outweighs the calls
+MIN_GROUPS = 2  # if there are enough clients, so that several workers have work
 
 
 @dataclass(frozen=True)
@@ -41,21 +44,25 @@ class Vectorized(Engine):
         check_workers(self.workers)
 
     @contextmanager
-    def open(self, workload: Workload) -> Iterator[Session]:
+    def open(
+        self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
+    ) -> Iterator[SimulatedSites]:
         if reason := why_not(workload):
             raise InputError(f"the vectorized engine cannot train this: {reason}. Take another engine.")
         if self.device != "cpu":
             with one_thread():
-                yield VectorizedSession(workload, self.device)
+                sites = SerialSites(workload, states)
+                sites.runner, sites.about = VectorizedRunner(workload, self.device), VectorizedRunner.name
+                yield sites
         else:
-            with open_pool(workload, self.workers, VectorizedSession) as session:
-                yield session
+            with open_pool(workload, states, self.workers, VectorizedRunner) as pool:
+                yield pool
 
 
-class VectorizedSession(SerialSession):
-    """A stack of scratch models serves a group of clients at a time."""
+class VectorizedRunner(SiteRunner):
+    """A stack of models serves a group of clients at a time."""
 
-    about = "vectorized"
+    name = "vectorized"
 
     def __init__(self, workload: Workload, device: str = "cpu") -> None:
         super().__init__(workload)
@@ -64,10 +71,10 @@ class VectorizedSession(SerialSession):
 
     @staticmethod
     def groups(workload: Workload, clients: Sequence[ClientId], chunk: int) -> list[Sequence[ClientId]]:
-        """Clients with about as many steps, in groups that fit the cache; alike for any number of workers."""
+        """Groups of clients with similar numbers of steps that fit the cache, for any number of workers."""
         order = sorted(clients, key=lambda client: (-_steps(workload, client), client))
-        width = max(1, min(MOST, STACK_BYTES // (4 * _parameters(workload))))
-        count = max(math.ceil(len(order) / width), min(SHARES, len(order) // FEWEST), 1)
+        width = max(1, min(MAX_GROUP, STACK_BYTES // (4 * _parameters(workload))))
+        count = max(math.ceil(len(order) / width), min(MIN_GROUPS, len(order) // MIN_GROUP), 1)
         edges = [round(len(order) * number / count) for number in range(count + 1)]
         return [order[start:stop] for start, stop in itertools.pairwise(edges)]
 
@@ -88,13 +95,13 @@ class VectorizedSession(SerialSession):
             return [
                 *train_together(self.workload.learner, self.stack, clients, data, broadcast, states, rows)
             ]
-        except Exception:  # one of them is at fault: alone, it is found, and the others do not suffer
+        except Exception:  # one client is at fault: alone, it fails by itself
             return super().train_group(broadcast, clients, states, rows)
 
 
 def why_not(workload: Workload) -> str | None:
-    """What keeps a workload's clients from being trained together, if anything does."""
-    if workload.model is None or _own_models(workload, workload.clients):
+    """The reason why clients cannot be trained together, if there is one."""
+    if workload.model is None or workload.may_have_own_models(workload.ids):
         return "clients have models of their own"
     first = next(iter(workload.clients.values()))
     return why_not_stacked(workload.learner, workload.model, first.train)
@@ -103,23 +110,16 @@ def why_not(workload: Workload) -> str | None:
 def pays(workload: Workload, clients: Sequence[ClientId]) -> bool:
     """Whether a round should be faster so: a rule, not a measurement, so that equal runs decide alike."""
     learner = workload.learner
-    if workload.model is None or _own_models(workload, clients):
+    if workload.model is None or workload.may_have_own_models(clients):
         return False
     steps = {client: _steps(workload, client) for client in clients}
     together = sum(
-        max(steps[client] for client in group) for group in VectorizedSession.groups(workload, clients, 1)
+        max(steps[client] for client in group) for group in VectorizedRunner.groups(workload, clients, 1)
     )
     work = _parameters(workload) * learner.training.batch_size
     convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in workload.model.modules())
-    many = len(clients) >= 2 * FEWEST and sum(steps.values()) >= CROWD * together
-    return many and work <= LIGHT and not convolves
-
-
-def _own_models(workload: Workload, clients: Iterable[ClientId]) -> bool:
-    """Whether any of them brings one; those of a population are looked at when they are made."""
-    if isinstance(workload.clients, Population):
-        return False
-    return any(workload.clients[client].model is not None for client in clients)
+    many = len(clients) >= 2 * MIN_GROUP and sum(steps.values()) >= MIN_CLIENTS_PER_STEP * together
+    return many and work <= MAX_STEP_WORK and not convolves
 
 
 def _parameters(workload: Workload) -> int:

@@ -1,4 +1,4 @@
-"""A worker process of the pool: what it shares with the server, what it is asked, how it answers."""
+"""A worker process of the pool: the jobs it gets and the answers it sends."""
 
 import ctypes
 import gc
@@ -14,16 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.engines.base import Look, Rows, Workload, share
-from steelyard.engines.serial import SerialSession
-from steelyard.types import Broadcast, ClientId, Failure, Message, Trained
+from steelyard.client.learner import Trained
+from steelyard.engines.buffers import LocalBuffers
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.workload import Workload
+from steelyard.types import Broadcast, ClientId, Failure
 
-HEARTBEAT = 5.0  # seconds after which an idle worker looks whether the server is still there
+HEARTBEAT = 5.0  # seconds after which an idle worker checks that its parent process is still there
 Arrays = dict[str, NDArray[Any]]
 
 
 class Begin(NamedTuple):
-    """A new round; the model is on the board."""
+    """The start of a round; the model is in the shared buffers."""
 
     round: int
     rounds: int
@@ -31,7 +33,7 @@ class Begin(NamedTuple):
 
 
 class Train(NamedTuple):
-    """The work of some clients; their updates go into rows of the board."""
+    """Train some clients; their updates go into rows of the shared buffers."""
 
     clients: Sequence[ClientId]
     rows: Sequence[int]
@@ -44,73 +46,93 @@ class Train(NamedTuple):
             for client, row, state in zip(self.clients, self.rows, self.states, strict=True)
         ]
 
-
-class Predict(NamedTuple):
-    """Some rows of a test set, with what stayed with the client in a form that a pipe carries."""
-
-    look: Look
-    state: Arrays
+    def failed(self, stage: str, reason: str) -> list[Failure]:
+        return [Failure(client, stage, reason) for client in self.clients]
 
 
-Job = Train | Predict
+class Evaluate(NamedTuple):
+    """Score the model at some clients."""
+
+    clients: Sequence[ClientId]
+    states: Sequence[Arrays]
+    own_test: bool
+    detail: bool
+
+    def singles(self) -> "list[Evaluate]":
+        return [
+            self._replace(clients=[client], states=[state])
+            for client, state in zip(self.clients, self.states, strict=True)
+        ]
+
+    def failed(self, stage: str, reason: str) -> list[Failure]:
+        return [Failure(client, stage, reason) for client in self.clients]
 
 
-class Board:
-    """Shared memory: the model that goes down, and a row for each update that comes up."""
+class PredictCommon(NamedTuple):
+    """Predict some rows of the common test set."""
 
-    def __init__(self, like: Message, rows: int) -> None:
-        self.down = like.map(torch.empty_like).map(share)
-        self.up = Rows(like, rows, shared=True)
+    rows: slice
 
-    def write(self, message: Message) -> None:
-        """Put up the model that goes down."""
-        for shared, slot in zip(self.down, message, strict=True):
-            if shared is not None and slot is not None:
-                shared.copy_(slot)
+    def singles(self) -> "list[PredictCommon]":
+        return [self]
+
+    def failed(self, stage: str, reason: str) -> Failure:
+        return Failure("the common test set", stage, reason)
+
+
+Job = Train | Evaluate | PredictCommon
+STAGES = {Train: "training", Evaluate: "evaluating", PredictCommon: "evaluating"}
 
 
 def work(
-    local: type[SerialSession], workload: Workload, board: Board, pipe: "Connection[Any, Any]", server: int
+    kind: type[SiteRunner],
+    workload: Workload,
+    buffers: LocalBuffers,
+    pipe: "Connection[Any, Any]",
+    parent: int,
 ) -> None:
-    """A worker's life: answer jobs until the server closes the pipe or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's business
+    """Answer jobs until the parent process closes the pipe or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     torch.set_num_threads(1)
     keep_memory()
-    session = local(workload)
-    gc.freeze()  # what is here now will stay, and need not be looked at again and again
-    broadcast = Broadcast(0, board.down)
+    runner = kind(workload)
+    gc.freeze()  # objects made so far live as long as the process: the collector can skip them
+    broadcast = Broadcast(0, buffers.down)
     while True:
         while not pipe.poll(HEARTBEAT):
-            if os.getppid() != server:
+            if os.getppid() != parent:
                 return
         try:
             begin, job = pipe.recv()
         except EOFError:
             return
         if begin is not None:
-            broadcast = Broadcast(begin.round, board.down, tensors(begin.offers), begin.rounds)
-        training = isinstance(job, Train)
-        pipe.send(train(session, board, broadcast, job) if training else predict(session, board, job))
+            broadcast = Broadcast(begin.round, buffers.down, tensors(begin.offers), begin.rounds)
+        pipe.send(do(runner, buffers, broadcast, job))
 
 
-def train(session: SerialSession, board: Board, broadcast: Broadcast, job: Train) -> list[Any]:
-    """(examples, metrics, state) of each client whose update is now on the board, or a failure."""
+def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job) -> Any:
+    """The answer to a job.
+
+    Train: (examples, metrics, private state) of each client, or a failure. Evaluate: scores of each client,
+    or a failure. PredictCommon: predictions, or a failure.
+    """
+    if isinstance(job, PredictCommon):
+        try:
+            return runner.predict_common(buffers.down, job.rows).numpy()
+        except Exception as error:
+            return job.failed("evaluating", f"{type(error).__name__}: {error}")
     states = [tensors(state) for state in job.states]
-    outcomes = session.train_group(broadcast, job.clients, states, [board.up[row] for row in job.rows])
+    if isinstance(job, Evaluate):
+        return runner.evaluate_group(buffers.down, job.clients, states, job.own_test, job.detail)
+    rows = [buffers.up[row] for row in job.rows]
+    outcomes = runner.train_group(broadcast, job.clients, states, rows)
     return [pack(outcome) if isinstance(outcome, Trained) else outcome for outcome in outcomes]
 
 
 def pack(trained: Trained) -> tuple[int, dict[str, float], Arrays]:
-    """What a client sends, apart from its update."""
+    """The outcome of training without the update, which is in the buffers."""
     return trained.reply.num_examples, dict(trained.reply.metrics), arrays(trained.state)
-
-
-def predict(session: SerialSession, board: Board, job: Predict) -> NDArray[Any] | Failure:
-    """Predictions, or a failure."""
-    try:
-        return session.predict(board.down, job.look._replace(state=tensors(job.state))).numpy()
-    except Exception as error:
-        return Failure(job.look.client or "the test set", "evaluating", f"{type(error).__name__}: {error}")
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:

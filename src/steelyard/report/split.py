@@ -11,7 +11,7 @@ from steelyard.errors import InputError
 from steelyard.report.split_figure import draw_split
 from steelyard.runs.summary import describe_choice
 from steelyard.specs import registry
-from steelyard.specs.running import deal_parties
+from steelyard.specs.building import deal_all
 from steelyard.specs.schema import Spec
 
 THUMBNAILS = 6
@@ -22,7 +22,7 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
     if not dataset.class_names:
         raise InputError(f"the targets of {dataset.name} are numbers: there are no classes to draw.")
-    clients = list(deal_parties(spec, dataset).values())
+    clients = list(deal_all(spec, dataset).values())
     counts = torch.stack(
         [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
     )

@@ -1,4 +1,4 @@
-"""What a recorded run came to, as plain values: the terminal, JSON and files all show this."""
+"""The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from steelyard.runs.reader import Run
 
 
 def summarise(run: Run) -> dict[str, Any]:
-    """The end of a run, and for each client how much it counted and how well it is served."""
+    """The final metrics of a run, and the mean weight and last accuracy of each client."""
     meta, rounds = run.meta, run.rounds
     evaluated = [row for row in rounds if row.get("accuracy") is not None]
     last = evaluated[-1] if evaluated else rounds[-1] if rounds else {}
@@ -45,7 +45,7 @@ def _about(spec: Mapping[str, Any]) -> str:
 
 
 def describe_choice(choice: Mapping[str, Any]) -> str:
-    """A choice in words: dirichlet (alpha 0.3, min size 1)."""
+    """A choice with its settings: dirichlet (alpha 0.3, min size 1)."""
     settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in choice.items() if key != "name")
     return f"{choice['name']} ({settings})" if settings else str(choice["name"])
 
@@ -60,7 +60,7 @@ def client_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     invited = [row for row in rows if row["status"] != "idle"]
-    set_aside = [row["status"] for row in invited if row["status"] != "used"]
+    rejected = [row["status"] for row in invited if row["status"] != "used"]
     counts = [row["num_examples"] for row in invited if row.get("num_examples") is not None]
     accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     known = [{"adversary": bool(row["adversary"])} for row in rows if row.get("adversary") is not None]
@@ -70,7 +70,7 @@ def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "rounds": len(invited),
         "weight": statistics.fmean(row["weight"] for row in invited) if invited else None,
         "accuracy": accuracies[-1] if accuracies else None,
-        "set_aside": len(set_aside),
-        "reason": set_aside[-1] if set_aside else None,
-        **(known[-1] if known else {}),  # a run without adversaries says nothing of them
+        "rejected": len(rejected),
+        "reason": rejected[-1] if rejected else None,
+        **(known[-1] if known else {}),  # only in runs with adversaries
     }

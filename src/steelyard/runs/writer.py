@@ -1,8 +1,8 @@
-"""The run on disk: a folder with spec.toml, environment.json, record.sqlite, model and state as safetensors.
+"""Writes a run to disk: a folder with spec.toml, environment.json, record.sqlite, model and state as safetensors.
 
-The tables `rounds` and `clients` hold a row for each round and for each client in each round; two runs with
-the same seed have equal tables. Wall times are kept apart in `timings`. Every round is one transaction, so
-whatever ends a run, the finished rounds can be read.
+The tables `rounds` and `clients` have a row for each round and for each client in each round; two runs with
+the same seed have equal tables. Wall times are in `timings`. Every round is one transaction, so the completed
+rounds can be read, whatever ends the run.
 """
 
 import itertools
@@ -27,10 +27,11 @@ from torch import nn
 import steelyard
 from steelyard.errors import InputError
 from steelyard.runs.reader import DATABASE, ENVIRONMENT, MODEL, SPEC, STATE, Run
-from steelyard.server.state import FederationState, save_state
+from steelyard.runs.state_file import save_state
+from steelyard.server.state import FederationState
 from steelyard.types import Round
 
-STATE_SECONDS = 2.0  # what a crash may lose, besides the round that it interrupts
+STATE_SECONDS = 2.0  # between saved states: a crash loses at most this, besides the round that it interrupts
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
@@ -56,7 +57,7 @@ class Recorder:
     ) -> None:
         """Record a new run in `path`, which must be new or empty; `spec` is the resolved spec as TOML.
 
-        With `after`, go on with the run that is recorded there; rounds after that one are forgotten.
+        With `after`, continue the run that is recorded there; rounds after that one are deleted.
         """
         self.path = Path(path) if after is None else Run(path).path
         if after is None:
@@ -68,7 +69,7 @@ class Recorder:
             self.database.executescript(_SCHEMA)
             self.note(**(meta or {}), started=_now())
         else:
-            self._forget(after)
+            self._delete_after(after)
         self._columns = {table: self._names(table) for table in TABLES}
         self._due = 0.0
         self.note(status="running")
@@ -81,7 +82,7 @@ class Recorder:
             (self.path / SPEC).write_text(spec, "utf-8")
         (self.path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
 
-    def _forget(self, after: int) -> None:
+    def _delete_after(self, after: int) -> None:
         with self.database:
             for table in TABLES:
                 self.database.execute(f"DELETE FROM {table} WHERE round > ?", (after,))
@@ -91,26 +92,31 @@ class Recorder:
         return {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
 
     def note(self, **values: str) -> None:
-        """Facts about the run as a whole."""
+        """Record facts about the run as a whole."""
         with self.database:
             self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
-    def write(self, round: Round, state: FederationState | None = None) -> None:
-        """Commit one round, and now and then the state after it, from which the run can go on."""
+    def __call__(self, round: Round) -> None:
+        """Commit one round; a row that is there already is replaced."""
         rows = [{"round": round.number, **row} for row in round.clients]
         with self.database:
             self._insert("rounds", [{"round": round.number, **round.metrics}])
             self._insert("clients", rows)
             self._insert("timings", [{"round": round.number, **round.seconds}])
-        if state is not None and time.monotonic() >= self._due:
-            self.save_state(state)
 
-    def save_state(self, state: FederationState) -> None:
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def save(self, state: FederationState) -> None:
+        """Save the state from which the run can be resumed, and the last round as far as it is known."""
         save_state(state, self.path / STATE)
+        if state.pending is not None:
+            self(state.pending)
         self._due = time.monotonic() + STATE_SECONDS
 
-    def save_model(self, model: nn.Module) -> None:
-        """Write the model so that a crash never leaves half a file."""
+    def finish(self, state: FederationState, model: nn.Module) -> None:
+        """Save state and model; a crash never leaves half a file."""
+        self.save(state)
         partial = self.path / f"{MODEL}.partial"
         save_model(model, str(partial))
         os.replace(partial, self.path / MODEL)
@@ -130,7 +136,7 @@ class Recorder:
         self.database.close()
 
     def _insert(self, table: str, rows: Iterable[Row]) -> None:
-        """Insert rows; a column that is not there yet is added, so rules may record what they like."""
+        """Insert rows; missing columns are added, so that rules can record their own evidence."""
         for names, alike in itertools.groupby(rows, key=tuple):
             for name in [name for name in names if name not in self._columns[table]]:
                 self.database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(name)}")
@@ -138,12 +144,12 @@ class Recorder:
             columns = ", ".join(_quoted(name) for name in names)
             places = ", ".join("?" for _ in names)
             self.database.executemany(
-                f"INSERT INTO {table} ({columns}) VALUES ({places})", [tuple(row.values()) for row in alike]
+                f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({places})", [tuple(row.values()) for row in alike]
             )
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """Make a new folder for a run, also when several start at once: the time first, so that names sort."""
+    """Make a new folder for a run, named by time so that names sort; several runs may start at once."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -158,7 +164,7 @@ def new_folder(parent: Path, name: str) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers of a run may depend on."""
+    """The versions and hardware that the numbers of a run may depend on."""
     packages: Sequence[str] = ("torch", "numpy", "scikit-learn", "safetensors")
     return {
         "python": sys.version.split()[0],

@@ -1,7 +1,7 @@
-"""The server's side of a round, read top to bottom: screen → clip → weigh → combine → step.
+"""How the server merges replies, read top to bottom: screen → clip → weigh → combine → step.
 
-The only place where these meet. Nothing in a reply is trusted: what cannot be used is set aside with the
-reason, and the round goes on with the rest or, below a quorum, is skipped whole.
+Nothing in a reply is trusted: a reply that cannot be used is rejected with the reason, and the round goes on
+with the rest. Below a quorum the round is skipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,26 +21,26 @@ from steelyard.weighing.geometry import Geometry
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """What the server remembers between rounds."""
+    """What aggregation keeps between rounds."""
 
     message: Message
     """The shared model, as it goes down to the clients."""
     weighing: State = field(default_factory=dict)
     velocity: Tensor | None = None
     average: Message | None = None
-    """Of the models of the last rounds, where the server keeps one."""
+    """The mean of the models of the last rounds (`server.average`)."""
     lengths: Tensor | None = None
-    """The median norm of each round so far, at most its bound, where the server clips by what is usual."""
+    """The median norm of each round so far, at most its limit (`server.clip = "usual"`)."""
 
     @property
     def evaluated_model(self) -> Message:
-        """The model to use: what is evaluated, and what the run leaves behind."""
+        """The model that is evaluated and that the run ends with."""
         return self.message if self.average is None else self.average
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregated:
-    """What a round came to."""
+    """The result of one round's aggregation."""
 
     state: ServerState
     clients: tuple[ClientId, ...]
@@ -48,8 +48,8 @@ class Aggregated:
     weights: Tensor
     norms: Tensor
     evidence: Mapping[str, Tensor]
-    refused: Mapping[ClientId, str]
-    """Who was set aside, and why."""
+    rejected: Mapping[ClientId, str]
+    """The reason for each client whose reply was not used."""
 
     @property
     def skipped(self) -> bool:
@@ -64,7 +64,7 @@ class Aggregator:
     combiner: Combiner
     server: Server
     num_parameters: int
-    """The first coordinates, which are parameters; those after them are running statistics."""
+    """The leading coordinates are parameters, the rest are running statistics."""
 
     def init(self, message: Message) -> ServerState:
         return ServerState(message, self.weigher.init())
@@ -72,10 +72,10 @@ class Aggregator:
     def aggregate(
         self, state: ServerState, replies: Sequence[Reply], invited: Sequence[ClientId], round: int
     ) -> Aggregated:
-        accepted, refused = screen(replies, invited, state.message, self.server.max_examples)
+        accepted, rejected = screen(replies, invited, state.message, self.server.max_examples)
         if not accepted or len(accepted) < self.server.quorum * len(invited) - 1e-9:
-            nobody = torch.zeros(0, dtype=torch.float64)
-            return Aggregated(state, (), nobody, nobody, EMPTY, refused)
+            none = torch.zeros(0, dtype=torch.float64)
+            return Aggregated(state, (), none, none, EMPTY, rejected)
         clients = tuple(reply.client for reply in accepted)
         counts = torch.tensor([reply.num_examples for reply in accepted], dtype=torch.float64)
         stack = stack_up(accepted)
@@ -83,9 +83,9 @@ class Aggregator:
         norms = geometry.norms
         lengths = None
         if self.server.clip is not None:
-            bound, lengths = norm_limit(norms, self.server.clip, state.lengths)
-            if bool((norms > bound).any()):
-                stack = clip(stack, norms, bound)
+            limit, lengths = norm_limit(norms, self.server.clip, state.lengths)
+            if bool((norms > limit).any()):
+                stack = clip(stack, norms, limit)
                 geometry = Geometry(stack.mean[:, : self.num_parameters])
         if self.server.geometry == "precision" and stack.variance is not None:
             pulls = by_precision(stack.mean, stack.variance)
@@ -95,17 +95,17 @@ class Aggregator:
         moved = step(state, combined, self.server, self.num_parameters)
         average = averaged(state.evaluated_model, moved.message, self.server.average, round)
         moved = replace(moved, weighing=weighed.state, average=average, lengths=lengths)
-        return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, refused)
+        return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, rejected)
 
 
 def stack_up(replies: Sequence[Reply]) -> Stack:
-    """The messages as rows of one matrix."""
+    """The messages of replies as rows of matrices."""
     variances = [reply.message.variance for reply in replies if reply.message.variance is not None]
     return Stack(_pile([reply.message.mean for reply in replies]), _pile(variances) if variances else None)
 
 
 def _pile(rows: Sequence[Tensor]) -> Tensor:
-    """Vectors as the rows of a matrix; those that lie under each other in memory already are not copied."""
+    """Vectors as the rows of a matrix, without a copy if they already are rows of one."""
     first, size = rows[0], rows[0].numel()
     memory, start = first.untyped_storage().data_ptr(), first.storage_offset()
     for number, row in enumerate(rows):
@@ -116,7 +116,7 @@ def _pile(rows: Sequence[Tensor]) -> Tensor:
 
 
 def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:
-    """Apply a weighing rule, and do not let a broken rule spoil the model."""
+    """Apply a weighing rule and check its weights."""
     weighed = weigher.weigh(geometry, info, state)
     weights = weighed.weights
     if weights.shape != (len(geometry),) or not bool(torch.isfinite(weights).all()):
@@ -128,7 +128,7 @@ def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -
 
 
 def step(state: ServerState, combined: Combined, server: Server, num_parameters: int) -> ServerState:
-    """Move the model: parameters with the server's learning rate and momentum, running statistics plainly."""
+    """Move the model: parameters with the server's learning rate and momentum, running statistics without."""
     change = combined.mean.clone()
     velocity = change[:num_parameters]
     if server.momentum:
@@ -140,7 +140,7 @@ def step(state: ServerState, combined: Combined, server: Server, num_parameters:
 
 
 def averaged(before: Message, now: Message, window: int, round: int) -> Message | None:
-    """A running mean of the model; over fewer rounds while there are few, so that it does not lag behind.
+    """A running mean of the model, over fewer rounds in the beginning so that it does not lag.
 
     The newest model counts with 4/(t + 3) (Shamir & Zhang, 2013: polynomial decay), and at least 1/window.
     """

@@ -1,23 +1,23 @@
-"""The rows of a round: what is written down about it and about each of its clients."""
+"""The record of a round: its metrics, and one row for each client."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from steelyard.layout import Layout
-from steelyard.metrics import coupling, detection
+from steelyard.metrics import coupling
 from steelyard.server.aggregation import Aggregated
-from steelyard.types import ClientId, Failure, Message, Reply
+from steelyard.types import ClientId, Failure, Message, Reply, Row, Value
 
-Value = float | str | int | None
-Row = Mapping[str, Value]
+USED = "used"
+"""The status of a client whose reply was used."""
 
 
 def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
-    """Numbers of the round that need no evaluation."""
-    metrics = {"used": float(len(done.clients)), "refused": float(len(done.refused))}
-    if len(done.weights):  # how many clients the round is made of in effect: 1 if one of them is everything
+    """Metrics of the round that need no evaluation."""
+    metrics = {"used": float(len(done.clients)), "rejected": float(len(done.rejected))}
+    if len(done.weights):  # 1 if one client has all the weight, J if all J clients weigh the same
         metrics["effective_clients"] = float(done.weights.abs().sum() ** 2 / done.weights.square().sum())
     losses = [replies[client].metrics["loss"] for client in done.clients if "loss" in replies[client].metrics]
     if losses and len(losses) == len(done.clients):
@@ -26,7 +26,7 @@ def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[s
 
 
 def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
-    """The posterior's root mean variance in each Bayesian layer: at 0 it is a point, at 1 the prior."""
+    """The root mean variance of the posterior in each Bayesian layer: 0 is a point, 1 the standard prior."""
     if variance is None:
         return {}
     layers: dict[str, list[Tensor]] = {}
@@ -37,40 +37,20 @@ def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
 
 
 def traffic(message: Message, models: Sequence[int]) -> dict[str, float]:
-    """Bytes that go down and up in a round, and what they would be if whole models travelled."""
-    head = sum(slot.nbytes for slot in message if slot is not None)
-    return {"bytes": 2.0 * len(models) * head, "bytes_of_whole_models": 2.0 * sum(models)}
+    """Bytes that go down and up in a round, and what whole models (`models`, in bytes) would take."""
+    shared = sum(slot.nbytes for slot in message if slot is not None)
+    return {"bytes": 2.0 * len(models) * shared, "bytes_of_whole_models": 2.0 * sum(models)}
 
 
-def detection_metrics(
-    invited: Sequence[ClientId], done: Aggregated, adversaries: Collection[ClientId]
-) -> dict[str, float]:
-    """Whether the weights of a round tell its adversaries; whoever was set aside weighs nothing."""
-    if done.skipped or not adversaries:
+def correlation_metrics(rows: Sequence[Row], scores: Mapping[ClientId, float]) -> dict[str, float]:
+    """Rank correlation of weight, and of reliability where the rule has it, with the clients' accuracy."""
+    used = [row for row in rows if row["status"] == USED]
+    if not used or not scores:
         return {}
-    weights = dict(zip(done.clients, done.weights.tolist(), strict=True))
-    return detection(
-        torch.tensor([weights.get(client, 0.0) for client in invited], dtype=torch.float64),
-        torch.tensor([client in adversaries for client in invited]),
-    )
-
-
-def coupling_metrics(done: Aggregated, scores: Mapping[ClientId, float]) -> dict[str, float]:
-    """Whether weight, and reliability where the rule speaks of it, go with the clients' own accuracy."""
-    if done.skipped or not scores:
-        return {}
-    findings = {"weight": done.weights}
-    if "reliability" in done.evidence:
-        findings["reliability"] = done.evidence["reliability"]
-    own = [scores.get(client, float("nan")) for client in done.clients]
-    return coupling(findings, torch.tensor(own, dtype=torch.float64))
-
-
-def marked(rows: Sequence[Row], adversaries: Collection[ClientId]) -> tuple[Row, ...]:
-    """The rows of a run that has adversaries say who is one."""
-    if not adversaries:
-        return tuple(rows)
-    return tuple({**row, "adversary": int(str(row["client"]) in adversaries)} for row in rows)
+    names = ["weight", *(["reliability"] if "reliability" in used[0] else [])]
+    columns = {name: torch.tensor([row[name] for row in used], dtype=torch.float64) for name in names}
+    accuracies = [scores.get(str(row["client"]), float("nan")) for row in used]
+    return coupling(columns, torch.tensor(accuracies, dtype=torch.float64))
 
 
 def client_rows(
@@ -78,28 +58,24 @@ def client_rows(
     done: Aggregated,
     replies: Mapping[ClientId, Reply],
     failures: Mapping[ClientId, Failure],
-    scores: Mapping[ClientId, float],
-    measure: str = "accuracy",
 ) -> tuple[Row, ...]:
-    """One row for each invited client: what became of its reply, and why it counts as it does."""
-    findings = _findings(done)
+    """One row for each invited client and each failure: what became of its reply, and its evidence."""
+    evidence = _evidence(done)
     rows = []
-    for client in invited:
-        row = _claims(replies.get(client)) | {"client": client, "status": "used", "weight": 0.0}
+    for client in invited if failures.keys() <= set(invited) else sorted({*invited, *failures}):
+        row = _claims(replies.get(client)) | {"client": client, "status": USED, "weight": 0.0}
         if client in failures:
             row["status"] = f"failed while {failures[client].stage}: {failures[client].reason}"
-        elif client in done.refused:
-            row["status"] = done.refused[client]
+        elif client in done.rejected:
+            row["status"] = done.rejected[client]
         elif done.skipped:
             row["status"] = "not used: the round fell below its quorum"
-        row |= findings.get(client, {})
-        row[measure] = scores.get(client)
-        rows.append(row)
+        rows.append(row | evidence.get(client, {}))
     return tuple(rows)
 
 
 def _claims(reply: Reply | None) -> dict[str, Value]:
-    """What a client says of itself; what the server finds out is written over it."""
+    """What a client says of itself; what the server measures overwrites it."""
     if reply is None:
         return {}
     claims = {**reply.metrics, "num_examples": reply.num_examples}
@@ -107,16 +83,16 @@ def _claims(reply: Reply | None) -> dict[str, Value]:
 
 
 def _is_number(value: object) -> bool:
-    """What fits a column of numbers; a client may send anything."""
+    """Whether SQLite can hold it as a number; a client may send anything."""
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
-def _findings(done: Aggregated) -> dict[ClientId, dict[str, Value]]:
-    """What the server finds of each client it used: weight, norm and the rule's evidence."""
+def _evidence(done: Aggregated) -> dict[ClientId, dict[str, Value]]:
+    """Weight, norm and the rule's evidence for each client whose reply was used."""
     columns = {"weight": done.weights, "norm": done.norms}
     columns |= {name: value for name, value in done.evidence.items() if value.dim() == 1}
     numbers = zip(*(value.double().tolist() for value in columns.values()), strict=True)
     return {
-        client: dict(zip(columns, found, strict=True))
-        for client, found in zip(done.clients, numbers, strict=True)
+        client: dict(zip(columns, values, strict=True))
+        for client, values in zip(done.clients, numbers, strict=True)
     }

@@ -1,4 +1,4 @@
-"""What is done to replies before they are weighed: set aside, shortened, stretched. Nothing is trusted."""
+"""What happens to replies before they are weighed: unusable ones are rejected, long ones are clipped."""
 
 import math
 from collections.abc import Sequence
@@ -9,35 +9,35 @@ from torch import Tensor
 
 from steelyard.types import ClientId, Message, Reply, Stack
 
-LARGEST = 1e30  # finite numbers above this would overflow float32 once they are added up
-EXTREME = 1e6  # times the usual precision is as much as can be told apart
-USUAL = 3.0  # times the usual length is what an honest update may have
+MAX_MAGNITUDE = 1e30  # larger finite values would overflow float32 when they are summed
+MAX_PRECISION_RATIO = 1e6  # of a precision to its median; larger ratios are cut off
+USUAL_NORM_FACTOR = 3.0  # times the usual norm: the limit for clip = "usual"
 
 
 def screen(
     replies: Sequence[Reply], invited: Sequence[ClientId], like: Message, max_examples: int
 ) -> tuple[list[Reply], dict[ClientId, str]]:
-    """The usable replies in the order of client ids, and a reason for each client that is set aside."""
+    """The usable replies in the order of client ids, and the reason for each rejected client."""
     by_client: dict[ClientId, Reply] = {}
-    refused: dict[ClientId, str] = {}
+    rejected: dict[ClientId, str] = {}
     expected = set(invited)
     for reply in replies:
         if reply.client not in expected:
-            refused[reply.client] = "was not invited to this round"
+            rejected[reply.client] = "was not invited to this round"
         elif reply.client in by_client:
-            refused[reply.client] = "sent more than one reply"
+            rejected[reply.client] = "sent more than one reply"
         else:
             by_client[reply.client] = reply
             if reason := _fault(reply, like, max_examples):
-                refused[reply.client] = reason
+                rejected[reply.client] = reason
     for client in invited:
         if client not in by_client:
-            refused[client] = "sent no reply"
-    return [by_client[client] for client in sorted(by_client) if client not in refused], refused
+            rejected[client] = "sent no reply"
+    return [by_client[client] for client in sorted(by_client) if client not in rejected], rejected
 
 
 def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
-    """What is wrong with one reply, if anything."""
+    """The reason to reject a reply, if there is one."""
     if reply.message.slots != like.slots:
         return f"sent {sorted(reply.message.slots)} where {sorted(like.slots)} was asked for"
     for slot in like.slots:
@@ -49,8 +49,8 @@ def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
         if given.dtype != wanted.dtype:
             return f"sent a {slot} of {given.dtype}, not {wanted.dtype}"
         least, most = torch.aminmax(given)
-        if not (float(least) >= -LARGEST and float(most) <= LARGEST):
-            return f"sent a {slot} that is not finite, or beyond {LARGEST:g}"
+        if not (float(least) >= -MAX_MAGNITUDE and float(most) <= MAX_MAGNITUDE):
+            return f"sent a {slot} that is not finite, or beyond {MAX_MAGNITUDE:g}"
     if reply.message.variance is not None and bool((reply.message.variance < 0).any()):
         return "sent a negative variance"
     count = reply.num_examples
@@ -60,34 +60,36 @@ def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
 
 
 def norm_limit(
-    norms: Tensor, limit: float | Literal["median", "usual"], before: Tensor | None
+    norms: Tensor, clip: float | Literal["median", "usual"], before: Tensor | None
 ) -> tuple[float, Tensor | None]:
-    """How long an update may be, and the lengths of the rounds so far if that is what it comes from."""
-    if isinstance(limit, float | int):
-        return float(limit), None
-    middle = norms.quantile(0.5)
-    if limit == "median":
-        return float(middle), None
-    so_far = middle.unsqueeze(0) if before is None else torch.cat([before, middle.unsqueeze(0)])
-    bound = USUAL * so_far.quantile(0.5)
-    if not bound > 0:  # nobody has moved yet: nothing is usual
+    """The limit on the norm of an update and, for "usual", the median norms of the rounds so far."""
+    if isinstance(clip, float | int):
+        return float(clip), None
+    median = norms.quantile(0.5)
+    if clip == "median":
+        return float(median), None
+    medians = median.unsqueeze(0) if before is None else torch.cat([before, median.unsqueeze(0)])
+    limit = USUAL_NORM_FACTOR * medians.quantile(0.5)
+    if not limit > 0:  # no update has moved yet, so there is no usual norm
         return math.inf, before
-    so_far[-1] = middle.clamp(max=bound)
-    return float(bound), so_far
+    medians[-1] = median.clamp(max=limit)
+    return float(limit), medians
 
 
-def clip(stack: Stack, norms: Tensor, bound: float) -> Stack:
-    """Shorten the updates whose norm exceeds the bound; the direction stays."""
-    scale = (bound / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+def clip(stack: Stack, norms: Tensor, limit: float) -> Stack:
+    """Scale updates whose norm exceeds `limit` down to it; directions stay."""
+    scale = (limit / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
     return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))
 
 
 def by_precision(means: Tensor, variances: Tensor) -> Tensor:
-    """Means times precision over the coordinate's median, or its inverse where that is greater than 1.
+    """Scale each mean by max(r, 1/r), where r = median variance / its variance: how unusual its precision is.
 
-    So far does a client pull where posteriors are merged by precision; and who claims to know nothing does
-    not pass for one that hardly moved. Points stay as they are.
+    Posteriors are merged by precision, so a client that claims a tiny variance moves the model far, and a
+    client that claims a huge one hides how far it is from the others. Both get longer. Coordinates without a
+    variance stay as they are.
     """
-    usual = variances.median(dim=0).values
-    ratio = (usual / variances.clamp(min=torch.finfo(variances.dtype).tiny)).clamp(1 / EXTREME, EXTREME)
-    return means * torch.where(usual > 0, torch.maximum(ratio, 1 / ratio), 1.0)
+    median = variances.median(dim=0).values
+    smallest = torch.finfo(variances.dtype).tiny
+    ratio = (median / variances.clamp(min=smallest)).clamp(1 / MAX_PRECISION_RATIO, MAX_PRECISION_RATIO)
+    return means * torch.where(median > 0, torch.maximum(ratio, 1 / ratio), 1.0)

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import safetensors.torch
 from torch import Tensor, nn
 
-from steelyard.client.predict import predict
+from steelyard.client.evaluation import predict
 from steelyard.data import Dataset
 from steelyard.data.examples import Examples
 from steelyard.errors import InputError, unknown
 from steelyard.runs.reader import MODEL, SPEC, STATE, Run
-from steelyard.server.state import load_state
+from steelyard.runs.state_file import load_state
 from steelyard.specs import registry
-from steelyard.specs.running import build, build_algorithm
+from steelyard.specs.building import build, build_algorithm
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.types import ClientId
 
@@ -34,11 +34,13 @@ def load_model(run: str | Path | Run, client: ClientId | None = None) -> nn.Modu
         federation = build(load_spec(path / SPEC))
         if client not in federation.clients:
             raise unknown("client", client, federation.ids)
-        return federation.model_of(load_state(path / STATE), client)
+        state, states = load_state(path / STATE), federation.recorded_states(path)
+        states.rewind(state.round)
+        return federation.model_of(state, client, states)
     if not (path / MODEL).is_file():
         raise InputError(f"{path} has no {MODEL}.")
     federation = build(load_spec(path / SPEC))
-    model = federation.model_of(federation.init())
+    model = federation.shared_model()
     safetensors.torch.load_model(model, path / MODEL)
     return model.eval()
 

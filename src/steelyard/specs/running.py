@@ -1,29 +1,21 @@
-"""From a spec to a result: the first door into steelyard."""
+"""Run a spec, or resume a recorded run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 import steelyard
-from steelyard.algorithm import Algorithm
-from steelyard.attacks import Attack
-from steelyard.data import Client, Dataset, Population, as_clients, deal
-from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
 from steelyard.runs.reader import SPEC, STATE, Run
+from steelyard.runs.state_file import load_state
 from steelyard.runs.writer import Recorder, new_folder
-from steelyard.seeds import generator, seeded
-from steelyard.server.federation import Federation, Observer, Result
-from steelyard.server.state import FederationState, load_state
-from steelyard.settings import Server, Training
-from steelyard.specs import registry
-from steelyard.specs.schema import Data, Spec, load_spec
-from steelyard.types import ClientId
+from steelyard.server.federation import Observer
+from steelyard.server.result import Result
+from steelyard.server.state import FederationState
+from steelyard.simulation import SimulatedFederation
+from steelyard.specs.building import build
+from steelyard.specs.schema import Spec, load_spec
 
 
 def run(
@@ -43,134 +35,24 @@ def run(
 
 
 def resume(path: str | Path, *observers: Observer) -> Result:
-    """Go on with a run that was interrupted or killed; it ends as if nothing had happened."""
+    """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run."""
     federation, recorder, state = reopen(path)
     result = federation.run(*observers, recorder=recorder, state=state)
     recorded = Run(path)
     return replace(result, history=tuple(recorded.rounds), clients=tuple(recorded.clients))
 
 
-def reopen(path: str | Path) -> tuple[Federation, Recorder, FederationState]:
-    """The federation of a recorded run, its recorder, and the last state that was saved."""
+def reopen(path: str | Path) -> tuple[SimulatedFederation, Recorder, FederationState | None]:
+    """The federation of a recorded run, its recorder, and the last saved state (None: no round was saved)."""
     folder = Run(path).path
     if not (folder / SPEC).is_file():
         raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be resumed.")
     federation = build(load_spec(folder / SPEC))
-    state = load_state(folder / STATE) if (folder / STATE).is_file() else federation.init()
-    return federation, Recorder(folder, after=state.round), state
+    state = load_state(folder / STATE) if (folder / STATE).is_file() else None
+    return federation, Recorder(folder, after=0 if state is None else state.round), state
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:
     """A recorder in a new folder under `out`."""
     meta = {"name": spec.name, "fingerprint": spec.fingerprint(), "version": steelyard.__version__}
     return Recorder(new_folder(out, f"{spec.name}-s{spec.seed}"), spec.to_toml(), meta)
-
-
-def build(spec: Spec) -> Federation:
-    """Everything that a spec names, put together; what does not fit is refused here."""
-    algorithm = build_algorithm(spec)
-    dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
-    clients = deal_parties(spec, dataset)
-    return Federation(
-        clients,
-        build_model(spec, dataset) if isinstance(dataset, Dataset) else None,
-        algorithm,
-        test=dataset.test if isinstance(dataset, Dataset) else None,
-        rounds=spec.rounds,
-        clients_per_round=spec.clients_per_round,
-        evaluate_every=spec.evaluate_every,
-        patience=spec.patience,
-        seed=spec.seed,
-        engine=registry.build("engines", spec.engine),
-        spill=spec.spill,
-        adversaries=choose_adversaries(spec, tuple(clients)),
-    )
-
-
-def deal_parties(spec: Spec, dataset: Dataset | HeterogeneousDataset) -> Mapping[ClientId, Client]:
-    """The spec's clients, dealt from the data seed."""
-    if isinstance(dataset, HeterogeneousDataset):
-        return deal_mixed(spec, dataset)
-    return deal_clients(spec.data, dataset, spec.adversaries.count if spec.adversaries.extra else 0)
-
-
-def build_algorithm(spec: Spec) -> Algorithm:
-    """The spec's answers to the four questions."""
-    return Algorithm(
-        objective=registry.build("objectives", spec.objective),
-        sharing=registry.build("sharing", spec.sharing),
-        weighing=registry.build("weighing", spec.weighing),
-        combining=registry.build("combining", spec.combining),
-        training=Training(**spec.training),
-        server=Server(**spec.server),
-    )
-
-
-def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
-    """The spec's model, initialised from the training seed."""
-    with seeded(spec.seed, "model"):
-        return _model(spec, dataset.train.input_shape, dataset.num_classes, 0)
-
-
-def _model(spec: Spec, shape: tuple[int, ...], classes: int, client: int) -> nn.Module:
-    context = {"input_shape": shape, "num_classes": classes, "client": client}
-    model: nn.Module = registry.build("models", spec.model, **context)
-    return model
-
-
-def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, Attack]:
-    """The clients that attack: the last ones if they are extra, or else a draw from the data seed."""
-    count = spec.adversaries.count
-    if not count:
-        return {}
-    attack: Attack = registry.build("attacks", spec.adversaries.attack)
-    if spec.adversaries.extra:
-        return dict.fromkeys(ids[-count:], attack)
-    drawn = torch.randperm(len(ids), generator=generator(spec.data.seed or 0, "adversaries"))
-    return dict.fromkeys((ids[place] for place in drawn[:count].sort().values), attack)
-
-
-def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
-    """The spec's clients, dealt from the data seed; `extra` ones after them hold what those hold."""
-    seed = data.seed or 0
-    context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
-    rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
-    rows = [*rows, *(rows[number % len(rows)] for number in range(extra))]
-    shift = None if data.shift is None else partial(_shift, data, seed)
-    return deal(dataset, rows, seed, shift, data.holdout)
-
-
-def deal_mixed(spec: Spec, dataset: HeterogeneousDataset) -> Mapping[ClientId, Client]:
-    """Clients with inputs of their own, dealt from the data seed, each with a model for them."""
-    data, seed = spec.data, spec.data.seed or 0
-    for name, value in (("data.shift", data.shift), ("data.holdout", data.holdout)):
-        if value:
-            raise InputError(
-                f"{name} cannot be set for {dataset.name}: its clients have inputs of their own."
-            )
-    if spec.adversaries.extra:
-        raise InputError(
-            f"adversaries.extra cannot be set for {dataset.name}; let some of its clients attack."
-        )
-
-    def split(labels: Tensor, clients: int, part: str) -> Sequence[Tensor]:
-        context = {"labels": labels, "groups": None, "clients": clients}
-        draw = generator(seed, part, "partition")
-        rows: Sequence[Tensor] = registry.build("partitions", data.partition, generator=draw, **context)
-        return rows
-
-    clients = dataset.deal(split, data.clients, seed)
-    for number, client in enumerate(clients):
-        with seeded(spec.seed, client.id, "model"):
-            client.model = _model(spec, client.train.input_shape, dataset.num_classes, number)
-    return as_clients(clients)
-
-
-def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
-    assert data.shift is not None
-    client %= data.clients  # an extra one looks like the one whose rows it holds
-    draw = generator(seed, client, "shift")
-    shifted: Tensor = registry.build(
-        "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw
-    )
-    return shifted

@@ -92,6 +92,8 @@ class Spec(Section):
     clients_per_round: int | None = Field(None, ge=1)
     evaluate_every: int = Field(1, ge=1)
     patience: int | None = Field(None, ge=1)
+    round_seconds: float | None = Field(None, gt=0)
+    """A deadline: clients that have not answered by then have failed in this round."""
     engine: Annotated[Table, choice("engine", "engines")] = {"name": "auto"}
     spill: bool = False
     """Keep what stays with clients between rounds in files of the run, not in memory."""
@@ -121,7 +123,9 @@ class Spec(Section):
 
     def fingerprint(self) -> str:
         """The same for two specs that describe the same computation."""
-        content = self.model_dump(exclude={"name", "about", "engine", "spill"})  # how it runs, not what
+        content = self.model_dump(
+            exclude={"name", "about", "engine", "spill", "round_seconds"}
+        )  # how it runs, not what
         if not self.adversaries.count:
             del content["adversaries"]  # how nobody would attack
         if not self.data.holdout:

@@ -11,7 +11,7 @@ from typing import Any
 
 from steelyard.errors import InputError, unknown
 from steelyard.specs import sources as layers
-from steelyard.specs.running import build_algorithm
+from steelyard.specs.building import build_algorithm
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.specs.sources import Table
 from steelyard.studies.comparison import mean_and_sd

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import steelyard
-from steelyard.engines.pool import SHARE, cores
+from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.errors import SteelyardError
 from steelyard.runs.reader import Run, runs_in
 from steelyard.specs.running import run
@@ -153,7 +153,7 @@ def _begin(stop: Event, share: int) -> None:
     """A worker has its share of the cores, leaves Ctrl-C to the process that started it, and dies with it."""
     global _stop
     _stop = stop
-    os.environ[SHARE] = str(share)
+    os.environ[CORES_VARIABLE] = str(share)
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()

@@ -1,0 +1,101 @@
+"""A site: where one client's data, model and private state live. The same class simulated and remote."""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from steelyard.client.checks import check_fit, check_models
+from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
+from steelyard.client.learner import Learner, Trained
+from steelyard.client.private_state import MemoryStates, PrivateStates
+from steelyard.client.working_model import WorkingModel
+from steelyard.data.clients import Client
+from steelyard.data.examples import AnyExamples
+from steelyard.layout import layout_of
+from steelyard.metrics.scores import Scores, score
+from steelyard.sites import Answer, Profile, Task
+from steelyard.types import Broadcast, Failure, Message, State
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One client with its learner, a model to work in, and its private state."""
+
+    client: Client
+    learner: Learner
+    working: WorkingModel
+    common: AnyExamples | None = None
+    """A test set that all clients know, for clients with models of their own."""
+    states: PrivateStates = field(default_factory=MemoryStates)
+
+    def profile(self) -> Profile:
+        """What the server learns before the first round; a model that does not fit the data is refused."""
+        check_models([self.client], self.working.model, self.learner.sharing)
+        model = None if self.client.model is not None else self.working.model
+        classes = check_fit(model, [self.client], None, self.learner.objective)
+        return profile_of(self.client, self.learner, self.working, classes)
+
+    def answer(self, task: Task) -> Answer | Failure:
+        """Score the model, then train, as the task asks; the private state is replaced after training."""
+        state, stage = self.states.get(self.client.id), "evaluating"
+        try:
+            scores = self.evaluate(task.broadcast.model_to_score, state, task.detail) if task.evaluate else {}
+            if not task.train:
+                return Answer(self.client.id, None, scores)
+            stage = "training"
+            trained = self.train(task.broadcast, state)
+        except Exception as error:  # the failure of one client must not end the run
+            return failure(self.client.id, stage, error)
+        if trained.state:
+            self.states.put(task.broadcast.round, {self.client.id: trained.state})
+        return Answer(self.client.id, trained.reply, scores)
+
+    def train(self, broadcast: Broadcast, state: State, row: Message | None = None) -> Trained:
+        """Train for one round; the update is written into `row`, if one is given."""
+        return self.learner.train(self.working, self.client.id, self.client.train, broadcast, state, row)
+
+    def evaluate(
+        self, model: Message, state: State, detail: bool = False, own_test: bool = True
+    ) -> dict[str, Scores]:
+        """Scores of a shared model, with the client's private state, on the client's own data.
+
+        Without `own_test`, on what the client holds out only.
+        """
+        sharing, working = self.learner.sharing, self.working
+        kept = state or working.start
+        layout = working.layout or self.learner.layout
+
+        def predicted(data: AnyExamples, shared: bool = False) -> Tensor:
+            own = sharing.without_private_head(kept) if shared else kept
+            sharing.write(working.tensors, layout, model, own)
+            return predict(working.model, data, self.learner.seed)
+
+        client = self.client
+        scores: dict[str, Scores] = {}
+        labels = client.train.labels if sharing.has_private_layers else None
+        if own_test and client.test is not None and len(client.test):
+            scores |= own_test_scores(predicted, client.test, detail, labels)
+        if own_test and self.common is not None:
+            scores["common"] = score(predicted(self.common), self.common.labels)
+        if client.held_out is not None and (found := held_out_scores(predicted, client.held_out)):
+            scores["held_out"] = found
+        return scores
+
+
+def profile_of(client: Client, learner: Learner, working: WorkingModel, classes: int) -> Profile:
+    """The profile of a client whose model has been checked; `classes` is the number of its outputs."""
+    layout = working.layout or learner.layout
+    profile = Profile(
+        client.id,
+        len(client.train),
+        tuple(tuple(entry.shape) for entry in layout.entries),
+        layout_of(working.model).nbytes,
+    )
+    if "classes" not in learner.objective.needs:
+        return profile
+    return replace(profile, class_counts=torch.bincount(client.train.labels, minlength=classes))
+
+
+def failure(client: str, stage: str, error: Exception) -> Failure:
+    return Failure(client, stage, f"{type(error).__name__}: {error}")

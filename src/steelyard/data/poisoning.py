@@ -1,0 +1,63 @@
+"""Clients with poisoned training labels, for attacks that change what a client trains on."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from steelyard.attacks import Attack
+from steelyard.data.clients import Client, Population
+from steelyard.data.examples import Examples
+from steelyard.errors import InputError
+from steelyard.seeds import generator
+from steelyard.types import ClientId
+
+
+def poisoned(
+    clients: Mapping[ClientId, Client], adversaries: Mapping[ClientId, Attack], num_classes: int, seed: int
+) -> Mapping[ClientId, Client]:
+    """The clients, with poisoned labels where the attack changes labels; test data stay as they are."""
+    attacks = {client: attack for client, attack in adversaries.items() if attack.poisons}
+    if not attacks:
+        return clients
+    poison = Poison(clients, attacks, num_classes, seed)
+    if not isinstance(clients, Population):
+        return {client: poison(client) for client in clients}
+    _try_one(poison, min(attacks))
+    return Population(clients.ids, poison, [clients.size(client) for client in clients])
+
+
+@dataclass(frozen=True, eq=False)
+class Poison:
+    """Makes a client, with poisoned labels if it attacks. It is small, and goes to worker processes."""
+
+    clients: Mapping[ClientId, Client]
+    attacks: Mapping[ClientId, Attack]
+    num_classes: int
+    seed: int
+
+    def __call__(self, id: ClientId) -> Client:
+        client = self.clients[id]
+        if id not in self.attacks:
+            return client
+        data = client.train
+        if not isinstance(data, Examples) or data.targets.is_floating_point():
+            raise InputError(
+                f"attack {type(self.attacks[id]).__name__} cannot change the labels of client {id!r}; give "
+                "it (inputs, targets) with class numbers, not a torch Dataset, or choose another attack."
+            )
+        draw = generator(self.seed, id, "poison")
+        targets = data.targets.clone()  # other clients share the table
+        targets[data.rows] = self.attacks[id].poison(data.labels, self.num_classes, draw)
+        client = copy.copy(client)
+        client.train = replace(data, targets=targets)
+        return client
+
+
+def _try_one(poison: Poison, id: ClientId) -> None:
+    """Refuse an attack that cannot poison; a client that cannot be made will fail when it trains."""
+    try:
+        poison(id)
+    except InputError:
+        raise
+    except Exception:
+        pass

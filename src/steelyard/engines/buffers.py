@@ -1,0 +1,53 @@
+"""Memory for the messages of a round: the model that goes down, and one row for each update."""
+
+import torch
+from torch import Tensor
+
+from steelyard.types import Message
+
+
+class UpdateBuffer:
+    """A matrix with one row for each update of a round, so that updates are stacked from the start."""
+
+    def __init__(self, like: Message, count: int, shared: bool = False) -> None:
+        self.count = count
+        self.matrices = like.map(lambda slot: slot.new_empty(count, *slot.shape))
+        if shared:
+            self.matrices.map(share)
+
+    def __getitem__(self, row: int) -> Message:
+        return self.matrices.map(lambda matrix: matrix[row])
+
+
+class LocalBuffers:
+    """The model that goes down and the updates that come up, in a process's own memory."""
+
+    def __init__(self, down: Message, rows: int = 0) -> None:
+        self.down, self.up = down, UpdateBuffer(down, rows)
+
+    def write(self, message: Message) -> None:
+        """Set the model that goes down."""
+        self.down = message
+
+
+class SharedBuffers(LocalBuffers):
+    """The same in memory that child processes see."""
+
+    def __init__(self, like: Message, rows: int) -> None:
+        self.down = like.map(torch.empty_like).map(share)
+        self.up = UpdateBuffer(like, rows, shared=True)
+        self.written: Message | None = None
+
+    def write(self, message: Message) -> None:
+        if self.written is message:
+            return
+        for shared, slot in zip(self.down, message, strict=True):
+            if shared is not None and slot is not None:
+                shared.copy_(slot)
+        self.written = message
+
+
+def share(tensor: Tensor) -> Tensor:
+    """Move a tensor into memory that child processes see."""
+    shared: Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
+    return shared

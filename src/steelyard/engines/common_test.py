@@ -1,0 +1,97 @@
+"""Clients whose test data are rows of the common test set: one prediction of it serves them all."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.data.clients import Client
+from steelyard.data.examples import Examples, share_a_table
+from steelyard.engines.workload import Workload
+from steelyard.metrics.scores import Scores, terms_of
+from steelyard.types import ClientId
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Clients by how they are scored."""
+
+    inside: tuple[ClientId, ...]
+    """Their test data are rows of the common test set."""
+    rows: NDArray[np.int64]
+    """These rows, client after client."""
+    starts: NDArray[np.int64]
+    """Where each client's rows begin."""
+    labels: Tensor
+    """Of the common test set."""
+    apart: tuple[ClientId, ...]
+    """They predict on data of their own."""
+    held_out: tuple[ClientId, ...]
+    """Clients inside that also hold examples out."""
+
+    def scores(self, predicted: Tensor) -> Iterator[tuple[ClientId, dict[str, Scores]]]:
+        """The scores of the clients inside, from predictions on the common test set."""
+        sums = terms_of(predicted, self.labels).sum_by(self.rows, self.starts)
+        for client, found in zip(self.inside, sums, strict=True):
+            yield client, {"test": found}
+
+
+class CommonTest:
+    """The common test set of a simulation, and where rows of its table lie in it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.test = None if workload.has_private_layers else workload.test
+
+    def members(self, clients: Sequence[ClientId]) -> Members:
+        """Sort clients by how they are scored. Clients without data to score are in neither group."""
+        inside: dict[ClientId, Tensor] = {}
+        apart, held_out = [], []
+        for id in clients:
+            try:
+                client = self.workload.clients[id]
+                rows = self._rows(client)
+                own = client.test is not None and len(client.test) > 0
+                holds = client.held_out is not None
+            except Exception:  # evaluated apart, where it fails by name
+                rows, own, holds = None, True, False
+            if rows is not None:
+                inside[id] = rows
+                held_out += [id] if holds else []
+            elif own or holds or self._needs_common:
+                apart.append(id)
+        counts = [len(rows) for rows in inside.values()]
+        return Members(
+            tuple(inside),
+            torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()]).numpy(),
+            np.cumsum([0, *counts[:-1]]) if counts else np.zeros(0, np.int64),
+            torch.zeros(0) if self.test is None else self.test.labels,
+            tuple(apart),
+            tuple(held_out),
+        )
+
+    @property
+    def _needs_common(self) -> bool:
+        """Whether clients with models of their own are scored on the common test set."""
+        return self.workload.has_private_layers and self.workload.test is not None
+
+    def _rows(self, client: Client) -> Tensor | None:
+        """The rows of the common test set that are the client's own test data, if they all are."""
+        if self.test is None or client.test is None or not len(client.test):
+            return None
+        if not share_a_table(client.test, self.test):
+            return None
+        rows: Tensor = self._places[client.test.rows]
+        return None if bool((rows < 0).any()) else rows
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """Where each row of the table lies in the common test set; -1 for the others."""
+        assert isinstance(self.test, Examples)
+        places = torch.full((len(self.test.inputs),), -1)
+        places[self.test.rows] = torch.arange(len(self.test))
+        return places

@@ -1,0 +1,94 @@
+"""What is simulated: clients, their models and how they learn. It stays the same for a whole run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from steelyard.client.checks import check_fit, check_models
+from steelyard.client.learner import Learner
+from steelyard.client.models import model_of
+from steelyard.client.site import profile_of
+from steelyard.client.working_model import WorkingModel
+from steelyard.data.clients import Client, Population
+from steelyard.data.examples import AnyExamples, Examples
+from steelyard.sites import Profile
+from steelyard.types import ClientId
+
+MAX_FLOAT_BYTES = 128 << 20  # of a common test set that may be kept as floats
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """The clients of a simulation; each worker process gets one copy."""
+
+    model: nn.Module | None
+    """The model of clients that bring none of their own."""
+    learner: Learner
+    clients: Mapping[ClientId, Client]
+    test: AnyExamples | None = None
+    """The common test set."""
+
+    @cached_property
+    def ids(self) -> tuple[ClientId, ...]:
+        return tuple(self.clients)
+
+    @property
+    def has_private_layers(self) -> bool:
+        return self.learner.sharing.has_private_layers
+
+    def size(self, client: ClientId) -> int:
+        """A client's training examples, or 0 if that is not known before the client is made."""
+        if isinstance(self.clients, Population):
+            return self.clients.size(client)
+        return len(self.clients[client].train)
+
+    def may_have_own_models(self, clients: Sequence[ClientId]) -> bool:
+        """Whether any of them brings a model; clients of a population are looked at when they are made."""
+        if isinstance(self.clients, Population):
+            return False
+        return any(self.clients[client].model is not None for client in clients)
+
+    @cached_property
+    def common_test(self) -> AnyExamples | None:
+        """The common test set, converted to floats once if it is small: it is read in every round."""
+        test = self.test
+        if isinstance(test, Examples) and 4 * math.prod(test.input_shape) * len(test) < MAX_FLOAT_BYTES:
+            return test.as_floats()
+        return test
+
+    @property
+    def checked(self) -> tuple[ClientId, ...]:
+        """The clients that are looked at before the first round; of a population, the first."""
+        return self.ids[:1] if isinstance(self.clients, Population) else self.ids
+
+    @cached_property
+    def outputs(self) -> int:
+        """The number of outputs of the models; a client whose model and data do not fit is refused."""
+        clients = [self.clients[id] for id in self.checked]
+        check_models(clients, self.model, self.learner.sharing)
+        return check_fit(self.model, clients, self.test, self.learner.objective)
+
+    def profiles(self, clients: Sequence[ClientId]) -> dict[ClientId, Profile]:
+        """The profiles of some clients; a client that cannot be made will fail by name when it trains."""
+        profiles = {}
+        for id in clients:
+            with suppress(Exception):
+                profiles[id] = self.profile(self.clients[id])
+        return profiles
+
+    def profile(self, client: Client) -> Profile:
+        working = self._common_model if client.model is None else None
+        if working is None:
+            working = self.learner.working_model(model_of(client, self.model))
+        return profile_of(client, self.learner, working, self.outputs)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_common_model"}
+
+    @cached_property
+    def _common_model(self) -> WorkingModel | None:
+        return None if self.model is None else self.learner.working_model(self.model)

@@ -1,0 +1,165 @@
+"""Scores of predictions as sums over examples: scores of several data sets add up.
+
+Scores hold no label and no prediction of any single example, so a site can send them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.metrics.calibration import BINS, Bins
+from steelyard.metrics.temperature import scaled
+
+Array = NDArray[np.float64]
+MAX_CONFUSION = 100  # classes; with more, the confusion matrix has the columns "right" and "wrong" only
+CLASS_SUMS = 5  # count, right, nll, brier, log temperature
+NUMBER_SUMS = 4  # count, squared error, target, target squared
+
+
+class Scores(NamedTuple):
+    """Sums over the examples of one data set, as one vector of float64.
+
+    Classification: count, right answers, negative log-likelihood, Brier score, log temperature; with detail
+    also calibration bins [3, 15] and the confusion matrix [C, C] (true class, predicted class). Regression:
+    count, squared error, targets, squared targets.
+    """
+
+    values: Array
+    classes: int
+    """0 for regression."""
+
+    def __add__(self, other: "Scores") -> "Scores":  # type: ignore[override]
+        return Scores(self.values + other.values, self.classes)
+
+    @property
+    def is_regression(self) -> bool:
+        return self.classes == 0
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.values[0])
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.values[1] / self.values[0])
+
+    @property
+    def nll(self) -> float:
+        """Mean negative log-likelihood."""
+        return float(self.values[2] / self.values[0])
+
+    @property
+    def brier(self) -> float:
+        """Mean squared distance of the probabilities from the truth, from 0 to 2."""
+        return float(self.values[3] / self.values[0])
+
+    @property
+    def log_temperature(self) -> float:
+        """Mean log T over the examples; 0 unless a temperature was fitted."""
+        return float(self.values[4] / self.values[0])
+
+    @property
+    def has_detail(self) -> bool:
+        return len(self.values) > CLASS_SUMS
+
+    @property
+    def bins(self) -> Bins:
+        """Calibration bins."""
+        sizes, confidence, right = torch.from_numpy(self._bins)
+        filled = sizes.clamp(min=1)
+        return Bins(confidence / filled, right / filled, sizes)
+
+    @property
+    def confusion(self) -> Array:
+        """Examples by true and predicted class, [C, C]; with many classes by right and wrong, [C, 2]."""
+        return self.values[CLASS_SUMS + 3 * BINS :].reshape(self.classes, -1)
+
+    @property
+    def recall(self) -> tuple[Array, Array]:
+        """Examples of each class and the share of them that is right, [C] each; 0 where there are none."""
+        confusion = self.confusion
+        counts = confusion.sum(axis=1)
+        right = confusion.diagonal() if self.classes <= MAX_CONFUSION else confusion[:, 0]
+        return counts, right / np.maximum(counts, 1)
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error."""
+        return float(self.values[1] / self.values[0])
+
+    @property
+    def r2(self) -> float:
+        """The share of the targets' variance that is explained; nan if the targets do not vary."""
+        count, error, total, squares = self.values
+        variance = squares / count - (total / count) ** 2
+        return float(1 - error / count / variance) if variance > 0 else float("nan")
+
+    @property
+    def _bins(self) -> Array:
+        return self.values[CLASS_SUMS : CLASS_SUMS + 3 * BINS].reshape(3, BINS)
+
+
+class Terms(NamedTuple):
+    """What each example adds to the sums of `Scores`, [N, S]."""
+
+    values: Array
+    classes: int
+
+    def sum(self) -> Scores:
+        return self.sum_by(np.arange(len(self.values)), np.zeros(1, np.int64))[0]
+
+    def sum_by(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> list[Scores]:
+        """Scores of several data sets: one begins at each of `starts` in `rows`, none is empty.
+
+        Each set is summed by itself, in its own order, so scores do not depend on the sets beside it.
+        """
+        sums = [np.add.reduceat(column[rows], starts) for column in self.values.T]
+        return [Scores(row, self.classes) for row in np.ascontiguousarray(np.stack(sums, axis=1))]
+
+
+def class_terms(log_probabilities: Tensor, targets: Tensor) -> Terms:
+    """The terms of predicted log-probabilities [N, C] and class numbers [N]."""
+    wide = log_probabilities.to(torch.float64)
+    of_truth = wide.gather(1, targets.unsqueeze(1)).squeeze(1)
+    right = wide.argmax(dim=1) == targets
+    brier = wide.exp().square_().sum(dim=1) - 2 * of_truth.exp() + 1
+    columns = [torch.ones_like(brier), right.double(), -of_truth, brier, torch.zeros_like(brier)]
+    return Terms(torch.stack(columns).numpy().T, log_probabilities.shape[1])
+
+
+def number_terms(predicted: Tensor, targets: Tensor) -> Terms:
+    """The terms of predicted numbers [N, 1] and true ones [N]."""
+    truth = targets.to(torch.float64)
+    errors = (predicted.squeeze(1).to(torch.float64) - truth).square()
+    return Terms(torch.stack([torch.ones_like(truth), errors, truth, truth.square()]).numpy().T, 0)
+
+
+def terms_of(predicted: Tensor, targets: Tensor) -> Terms:
+    return (number_terms if targets.is_floating_point() else class_terms)(predicted, targets)
+
+
+def score(predicted: Tensor, targets: Tensor, detail: bool = False, temperature: float = 1.0) -> Scores:
+    """The scores of predictions: log-probabilities [N, C] of classes, or numbers [N, 1]."""
+    if temperature != 1 and not targets.is_floating_point():
+        predicted = scaled(predicted, temperature)
+    sums = terms_of(predicted, targets).sum()
+    if not detail or sums.is_regression:
+        return sums
+    return Scores(np.concatenate([sums.values, _detail(predicted, targets)]), sums.classes)
+
+
+def _detail(log_probabilities: Tensor, targets: Tensor) -> Array:
+    """Calibration bins and confusion matrix, as one vector."""
+    classes = log_probabilities.shape[1]
+    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
+    confidence, right = highest.exp(), (predicted == targets).double()
+    place = torch.bucketize(confidence, torch.linspace(0, 1, BINS + 1, dtype=torch.float64)[1:-1])
+    bins = [torch.bincount(place, weights, minlength=BINS) for weights in (None, confidence, right)]
+    if classes <= MAX_CONFUSION:
+        confusion = torch.bincount(classes * targets + predicted, minlength=classes**2)
+    else:
+        confusion = torch.bincount(2 * targets + (predicted != targets), minlength=2 * classes)
+    return torch.cat([each.double() for each in (*bins, confusion)]).numpy()

@@ -1,0 +1,130 @@
+"""From a spec to a federation: everything that a spec names, put together."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from steelyard.algorithm import Algorithm
+from steelyard.attacks import Attack
+from steelyard.data import Client, Dataset, Population, as_clients, deal
+from steelyard.data.heterogeneous import HeterogeneousDataset
+from steelyard.errors import InputError
+from steelyard.seeds import generator, seeded
+from steelyard.settings import Server, Training
+from steelyard.simulation import SimulatedFederation
+from steelyard.specs import registry
+from steelyard.specs.schema import Data, Spec
+from steelyard.types import ClientId
+
+
+def build(spec: Spec) -> SimulatedFederation:
+    """The federation of a spec; what does not fit together is refused."""
+    algorithm = build_algorithm(spec)
+    dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
+    clients = deal_all(spec, dataset)
+    return SimulatedFederation(
+        clients,
+        build_model(spec, dataset) if isinstance(dataset, Dataset) else None,
+        algorithm,
+        test=dataset.test if isinstance(dataset, Dataset) else None,
+        rounds=spec.rounds,
+        clients_per_round=spec.clients_per_round,
+        evaluate_every=spec.evaluate_every,
+        patience=spec.patience,
+        round_seconds=spec.round_seconds,
+        seed=spec.seed,
+        engine=registry.build("engines", spec.engine),
+        spill=spec.spill,
+        adversaries=choose_adversaries(spec, tuple(clients)),
+    )
+
+
+def deal_all(spec: Spec, dataset: Dataset | HeterogeneousDataset) -> Mapping[ClientId, Client]:
+    """The spec's clients, dealt from the data seed."""
+    if isinstance(dataset, HeterogeneousDataset):
+        return deal_mixed(spec, dataset)
+    return deal_clients(spec.data, dataset, spec.adversaries.count if spec.adversaries.extra else 0)
+
+
+def build_algorithm(spec: Spec) -> Algorithm:
+    """The algorithm of a spec."""
+    return Algorithm(
+        objective=registry.build("objectives", spec.objective),
+        sharing=registry.build("sharing", spec.sharing),
+        weighing=registry.build("weighing", spec.weighing),
+        combining=registry.build("combining", spec.combining),
+        training=Training(**spec.training),
+        server=Server(**spec.server),
+    )
+
+
+def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
+    """The spec's model, initialised from the training seed."""
+    with seeded(spec.seed, "model"):
+        return _model(spec, dataset.train.input_shape, dataset.num_classes, 0)
+
+
+def _model(spec: Spec, shape: tuple[int, ...], classes: int, client: int) -> nn.Module:
+    context = {"input_shape": shape, "num_classes": classes, "client": client}
+    model: nn.Module = registry.build("models", spec.model, **context)
+    return model
+
+
+def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, Attack]:
+    """The clients that attack: the last ones if they are extra, else a draw from the data seed."""
+    count = spec.adversaries.count
+    if not count:
+        return {}
+    attack: Attack = registry.build("attacks", spec.adversaries.attack)
+    if spec.adversaries.extra:
+        return dict.fromkeys(ids[-count:], attack)
+    drawn = torch.randperm(len(ids), generator=generator(spec.data.seed or 0, "adversaries"))
+    return dict.fromkeys((ids[place] for place in drawn[:count].sort().values), attack)
+
+
+def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
+    """The spec's clients, dealt from the data seed; `extra` clients after them hold the same rows."""
+    seed = data.seed or 0
+    context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
+    rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
+    rows = [*rows, *(rows[number % len(rows)] for number in range(extra))]
+    shift = None if data.shift is None else partial(_shift, data, seed)
+    return deal(dataset, rows, seed, shift, data.holdout)
+
+
+def deal_mixed(spec: Spec, dataset: HeterogeneousDataset) -> Mapping[ClientId, Client]:
+    """Clients with inputs of their own, dealt from the data seed, each with a model for them."""
+    data, seed = spec.data, spec.data.seed or 0
+    for name, value in (("data.shift", data.shift), ("data.holdout", data.holdout)):
+        if value:
+            raise InputError(
+                f"{name} cannot be set for {dataset.name}: its clients have inputs of their own."
+            )
+    if spec.adversaries.extra:
+        raise InputError(
+            f"adversaries.extra cannot be set for {dataset.name}; let some of its clients attack."
+        )
+
+    def split(labels: Tensor, clients: int, part: str) -> Sequence[Tensor]:
+        context = {"labels": labels, "groups": None, "clients": clients}
+        draw = generator(seed, part, "partition")
+        rows: Sequence[Tensor] = registry.build("partitions", data.partition, generator=draw, **context)
+        return rows
+
+    clients = dataset.deal(split, data.clients, seed)
+    for number, client in enumerate(clients):
+        with seeded(spec.seed, client.id, "model"):
+            client.model = _model(spec, client.train.input_shape, dataset.num_classes, number)
+    return as_clients(clients)
+
+
+def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
+    assert data.shift is not None
+    client %= data.clients  # an extra client has the shift of the client whose rows it holds
+    draw = generator(seed, client, "shift")
+    shifted: Tensor = registry.build(
+        "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw
+    )
+    return shifted
