@@ -234,6 +234,16 @@ class Federation:
             raise ClientError(first.client, 1, first.stage, f"{first.reason} (and no other client succeeded)")
 
 
+def advance(federation: Federation, state: FederationState) -> tuple[Round | None, FederationState]:
+    """One exchange outside of `run`: the round that it completed, if any, and the next state."""
+    clock = Clock()
+    exchange = federation.exchange(state, clock)
+    completed = None
+    if state.pending is not None:
+        completed, state = federation.complete(state, exchange, clock)
+    return completed, state if federation.is_over(state) else federation.aggregate(state, exchange, clock)
+
+
 class Clock:
     """Wall time by stage."""
 

@@ -31,6 +31,7 @@ def evaluate(
     model: Message, test: ServerTestSet | None, answers: ByClient, num_examples: Mapping[ClientId, int]
 ) -> Evaluation:
     """All metrics of a model. `num_examples` are the clients' training examples."""
+    answers = dict(sorted(answers.items()))  # sums must not depend on who answered first
     metrics: dict[str, float] = {}
     common = None if test is None else test.scores(model)
     if common is not None:
