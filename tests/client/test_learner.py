@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import steelyard as sy
-from steelyard.client.learner import Learner, batches
+from steelyard.client.learner import Learner, Trained, batches
 from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import Examples, examples
 from steelyard.errors import InputError
@@ -18,7 +18,7 @@ from steelyard.layout import flatten, layout_of, load, tensors_of
 from steelyard.objectives import CrossEntropy, Proximal
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
-from steelyard.types import Broadcast, Message, Trained
+from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
 INPUTS, TARGETS = torch.randn(10, 4, generator=RANDOM), torch.arange(10) % 3

@@ -15,12 +15,12 @@ from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.runs import writer as record
 from steelyard.runs.reader import STATE, Run
-from steelyard.runs.writer import Recorder
-from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.server.result import Result
 from steelyard.runs.state_file import load_state
+from steelyard.runs.writer import Recorder
+from steelyard.server.result import Result
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Round, State
 
 

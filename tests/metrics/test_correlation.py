@@ -10,10 +10,8 @@ from torch import Tensor
 
 import steelyard as sy
 from steelyard.metrics import coupling, spearman
-from steelyard.server.aggregation import Aggregated, ServerState
 from steelyard.server.result import Result
-from steelyard.server.rows import coupling_metrics
-from steelyard.types import Message
+from steelyard.server.rows import correlation_metrics
 
 NAMES = ("weight_accuracy_spearman", "reliability_accuracy_spearman")
 
@@ -62,24 +60,34 @@ def test_clients_without_an_accuracy_are_left_out() -> None:
     assert coupling({"weight": wide(1, 2, 3)}, wide(0.1, math.nan, 0.5)) == {}, "two are left"
 
 
-def aggregated(**evidence: Tensor) -> Aggregated:
-    weights = wide(0.1, 0.2, 0.3, 0.4)
-    return Aggregated(ServerState(Message(torch.zeros(1))), tuple("abcd"), weights, weights, evidence, {})
+def rows(**evidence: tuple[float, ...]) -> list[dict[str, Any]]:
+    columns = {"weight": (0.1, 0.2, 0.3, 0.4), **evidence}
+    return [
+        {"client": client, "status": "used", **{name: values[place] for name, values in columns.items()}}
+        for place, client in enumerate("abcd")
+    ]
 
 
 def test_of_a_round_weight_and_reliability_are_looked_at() -> None:
-    scores = {"d": 0.4, "c": 0.3, "a": 0.1, "somebody who sat it out": 0.0}  # b was not tested
-    assert coupling_metrics(aggregated(trust=wide(1, 2, 3, 4)), scores) == {NAMES[0]: pytest.approx(1)}
-    both = coupling_metrics(aggregated(reliability=wide(4, 9, 3, 1)), scores)
+    scores = {"d": 0.4, "c": 0.3, "a": 0.1, "not invited": 0.0}  # b was not tested
+    assert correlation_metrics(rows(trust=(1, 2, 3, 4)), scores) == {NAMES[0]: pytest.approx(1)}
+    both = correlation_metrics(rows(reliability=(4, 9, 3, 1)), scores)
     assert both == {NAMES[0]: pytest.approx(1), NAMES[1]: pytest.approx(-1)}
-    assert coupling_metrics(aggregated(reliability=wide(1, 1, 1, 1)), scores).keys() == {NAMES[0]}
+    assert correlation_metrics(rows(reliability=(1, 1, 1, 1)), scores).keys() == {NAMES[0]}
+
+
+def test_a_client_whose_reply_was_not_used_does_not_count() -> None:
+    scores = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
+    others = [
+        {**row, "status": "sent no reply", "weight": 0.0} if row["client"] == "d" else row for row in rows()
+    ]
+    assert correlation_metrics(others, scores) == {NAMES[0]: pytest.approx(1)}
 
 
 def test_a_skipped_round_and_one_without_scores_have_none() -> None:
-    nobody = torch.zeros(0, dtype=torch.float64)
-    skipped = Aggregated(ServerState(Message(torch.zeros(1))), (), nobody, nobody, {}, {})
-    assert coupling_metrics(skipped, {"a": 0.1, "b": 0.2, "c": 0.3}) == {}
-    assert coupling_metrics(aggregated(), {}) == {}
+    skipped = [{**row, "status": "not used", "weight": 0.0} for row in rows()]
+    assert correlation_metrics(skipped, {"a": 0.1, "b": 0.2, "c": 0.3}) == {}
+    assert correlation_metrics(rows(), {}) == {}
 
 
 def run(**settings: Any) -> Result:

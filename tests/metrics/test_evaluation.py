@@ -5,13 +5,11 @@ import math
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
-from torch import Tensor, nn
+from torch import nn
 
 from steelyard.client.evaluation import BATCH, predict
-from steelyard.client.scoring import Scorer
-from steelyard.data.clients import Client
-from steelyard.data.examples import Examples, examples
-from steelyard.metrics import accuracy, brier, ece, fairness, nll, worst
+from steelyard.data.examples import examples
+from steelyard.metrics import accuracy, fairness, nll, worst
 
 RANDOM = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(300, 5, generator=RANDOM)
@@ -111,100 +109,9 @@ def test_predicting_is_deterministic_and_leaves_no_gradient() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# The scorer
-
-
-def apart(data: Examples) -> Examples:
-    """The same rows on a table of their own."""
-    return Examples(data.inputs[data.rows].clone(), data.labels.clone(), torch.arange(len(data)))
-
-
-def score(
-    model: nn.Module, clients: list[Client], common: Examples | None, calls: list[str | None] | None = None
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Scores as an engine would have them made; `calls` gets the test sets that were predicted."""
-    tests = {None: common, **{client.id: client.test for client in clients}}
-
-    def counted(client: str | None) -> Tensor:
-        (calls if calls is not None else []).append(client)
-        return predict(model, tests[client])  # type: ignore[arg-type]
-
-    return Scorer(clients, common).score(counted)
-
-
 def test_rows_from_the_start_of_a_batch_are_predicted_to_the_same_bits() -> None:
     torch.manual_seed(0)
     data, model = examples(torch.randn(3 * BATCH + 7, 5), torch.zeros(3 * BATCH + 7)), classifier()
     whole = predict(model, data)
     parts = [predict(model, data, rows=part) for part in (slice(0, BATCH), slice(BATCH, None))]
     assert torch.equal(torch.cat(parts), whole)
-
-
-def test_accuracies_read_off_the_common_test_set_are_those_of_predicting_each_client_apart() -> None:
-    model = classifier()
-    table = Examples(INPUTS, TARGETS, torch.arange(300))
-    shuffled = torch.randperm(300, generator=torch.Generator().manual_seed(1))
-    common = table.take(shuffled[:200])  # a part of the table, in another order
-    own = [shuffled[:50], shuffled[40:45], shuffled[:200].flip(0), shuffled[199:200]]
-    train = examples(INPUTS[:2], TARGETS[:2])
-    inside = [Client(f"c{number}", train, table.take(rows)) for number, rows in enumerate(own)]
-    outside = [Client(client.id, client.train, apart(client.test)) for client in inside]  # type: ignore[arg-type]
-    calls: list[str | None] = []
-    together, by_client = score(model, inside, common, calls)
-    assert calls == [None], "one pass over the common test set serves everyone"
-    separately, by_client_apart = score(model, outside, apart(common), calls)
-    assert calls[1:] == [None, "c0", "c1", "c2", "c3"]
-    assert by_client == pytest.approx(by_client_apart)
-    assert together == pytest.approx(separately)
-    predicted = predict(model, table).argmax(1)
-    for number, rows in enumerate(own):
-        assert by_client[f"c{number}"] == pytest.approx(accuracy_score(TARGETS[rows], predicted[rows]))
-    assert len(set(by_client.values())) == 4, "the clients can be told apart"
-    assert together["accuracy"] == pytest.approx(accuracy_score(common.labels, predicted[common.rows]))
-
-
-def test_clients_with_a_test_set_of_their_own_are_scored_beside_those_without() -> None:
-    model = classifier()
-    common = Examples(INPUTS, TARGETS, torch.arange(300))
-    train = examples(INPUTS[:2], TARGETS[:2])
-    own = (INPUTS[:40] + 1, TARGETS[:40])
-    little = examples(INPUTS[:1], TARGETS[:1])
-    clients = [Client("a", train, own), Client("b", train), Client("c", little, common.take(torch.arange(9)))]
-    metrics, by_client = score(model, clients, common)
-    assert sorted(by_client) == ["a", "c"]
-    predicted = predict(model, examples(own)).argmax(1)
-    assert by_client["a"] == pytest.approx(accuracy_score(own[1], predicted))
-    assert metrics["client_accuracy"] == pytest.approx((by_client["a"] + by_client["c"]) / 2)
-    assert metrics["client_accuracy_weighted"] == pytest.approx((2 * by_client["a"] + by_client["c"]) / 3)
-    assert by_client["a"] != by_client["c"]
-    predicted = predict(model, common)
-    for name, measure in {"nll": nll, "ece": ece, "brier": brier}.items():
-        assert metrics[name] == measure(predicted, TARGETS)
-    assert not [name for name in metrics if "scaled" in name or name == "temperature"]
-
-
-def test_without_any_test_data_there_is_nothing_to_score() -> None:
-    clients = [Client("a", (INPUTS[:2], TARGETS[:2]))]
-    assert Scorer(clients, None).score(lambda client: pytest.fail("nothing to predict")) == ({}, {})
-
-
-def test_without_a_common_test_set_only_the_clients_are_scored() -> None:
-    own = (INPUTS[:40], TARGETS[:40])
-    metrics, by_client = score(classifier(), [Client("a", own, own)], None)
-    assert set(by_client) == {"a"}
-    assert "accuracy" not in metrics
-    assert metrics["client_accuracy"] == by_client["a"]
-
-
-@pytest.mark.parametrize("change", ["rows", "targets", "scale"])
-def test_a_client_whose_test_rows_are_not_those_of_the_common_set_is_scored_apart(change: str) -> None:
-    table = Examples(INPUTS, TARGETS, torch.arange(300))
-    own = {
-        "rows": table.take(torch.arange(150, 300)),
-        "targets": Examples(INPUTS, (TARGETS + 1) % 4, torch.arange(100)),
-        "scale": Examples(INPUTS, TARGETS, torch.arange(100), mean=(1.0,)),
-    }[change]
-    client = Client("a", (INPUTS, TARGETS), own)
-    model = classifier()
-    _, found = score(model, [client], table.take(torch.arange(200)))
-    assert found["a"] == pytest.approx(accuracy(predict(model, own), own.labels))
