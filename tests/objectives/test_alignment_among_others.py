@@ -47,9 +47,9 @@ def test_it_goes_together_with_proximal_in_either_order(form: Any) -> None:
     for objective in (Alignment(0.7, form, Proximal(0.3)), Proximal(0.3, Alignment(0.7, form))):
         model = network()
         direction, start = some_direction(model), vector(model)
-        bound = bind(objective, model, direction)
+        local_loss = bind(objective, model, direction)
         wander(model)
-        found.append(full(model, bound))
+        found.append(full(model, local_loss))
     loss = F.cross_entropy(model(INPUTS), TARGETS) + 0.7 * penalty(model, form, direction, start)
     parts = torch.autograd.grad(loss, trained(model))
     wanted = torch.cat([part.flatten() for part in parts]) + 0.3 * (vector(model) - start)
