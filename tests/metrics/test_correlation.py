@@ -1,4 +1,4 @@
-"""Whether what a rule says of the clients goes with how well they are served."""
+"""Rank correlation of clients' weights and evidence with their accuracies."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import steelyard as sy
-from steelyard.metrics import coupling, spearman
+from steelyard.metrics import rank_correlations, spearman
 from steelyard.server.aggregation import Aggregated, ServerState
 from steelyard.server.federation import Result
 from steelyard.server.rows import coupling_metrics
@@ -52,14 +52,14 @@ def test_of_two_clients_or_of_what_is_the_same_for_all_there_is_no_correlation(
     first: tuple[float, ...], second: tuple[float, ...]
 ) -> None:
     assert spearman(wide(*first), wide(*second)) is None
-    assert coupling({"weight": wide(*first)}, wide(*second)) == {}
+    assert rank_correlations({"weight": wide(*first)}, wide(*second)) == {}
 
 
 def test_clients_without_an_accuracy_are_left_out() -> None:
     accuracy = wide(0.1, math.nan, 0.5, 0.9, math.nan)
-    found = coupling({"weight": wide(1, 99, 2, 3, -99), "trust": wide(3, 0, 2, 1, 0)}, accuracy)
+    found = rank_correlations({"weight": wide(1, 99, 2, 3, -99), "trust": wide(3, 0, 2, 1, 0)}, accuracy)
     assert found == {"weight_accuracy_spearman": 1.0, "trust_accuracy_spearman": -1.0}
-    assert coupling({"weight": wide(1, 2, 3)}, wide(0.1, math.nan, 0.5)) == {}, "two are left"
+    assert rank_correlations({"weight": wide(1, 2, 3)}, wide(0.1, math.nan, 0.5)) == {}, "two are left"
 
 
 def aggregated(**evidence: Tensor) -> Aggregated:
@@ -68,7 +68,7 @@ def aggregated(**evidence: Tensor) -> Aggregated:
 
 
 def test_of_a_round_weight_and_reliability_are_looked_at() -> None:
-    scores = {"d": 0.4, "c": 0.3, "a": 0.1, "somebody who sat it out": 0.0}  # b was not tested
+    scores = {"d": 0.4, "c": 0.3, "a": 0.1, "not in this round": 0.0}  # b was not tested
     assert coupling_metrics(aggregated(trust=wide(1, 2, 3, 4)), scores) == {NAMES[0]: pytest.approx(1)}
     both = coupling_metrics(aggregated(reliability=wide(4, 9, 3, 1)), scores)
     assert both == {NAMES[0]: pytest.approx(1), NAMES[1]: pytest.approx(-1)}
@@ -76,8 +76,8 @@ def test_of_a_round_weight_and_reliability_are_looked_at() -> None:
 
 
 def test_a_skipped_round_and_one_without_scores_have_none() -> None:
-    nobody = torch.zeros(0, dtype=torch.float64)
-    skipped = Aggregated(ServerState(Message(torch.zeros(1))), (), nobody, nobody, {}, {})
+    empty = torch.zeros(0, dtype=torch.float64)
+    skipped = Aggregated(ServerState(Message(torch.zeros(1))), (), empty, empty, {}, {})
     assert coupling_metrics(skipped, {"a": 0.1, "b": 0.2, "c": 0.3}) == {}
     assert coupling_metrics(aggregated(), {}) == {}
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steelyard.layout import Layout
-from steelyard.metrics import coupling, detection
+from steelyard.metrics import detection, rank_correlations
 from steelyard.server.aggregation import Aggregated
 from steelyard.types import ClientId, Failure, Message, Reply
 
@@ -63,7 +63,7 @@ def coupling_metrics(done: Aggregated, scores: Mapping[ClientId, float]) -> dict
     if "reliability" in done.evidence:
         findings["reliability"] = done.evidence["reliability"]
     own = [scores.get(client, float("nan")) for client in done.clients]
-    return coupling(findings, torch.tensor(own, dtype=torch.float64))
+    return rank_correlations(findings, torch.tensor(own, dtype=torch.float64))
 
 
 def marked(rows: Sequence[Row], adversaries: Collection[ClientId]) -> tuple[Row, ...]:
