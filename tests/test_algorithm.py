@@ -1,4 +1,4 @@
-"""Algorithms: a combination that has no meaning is refused when it is built, the others really work."""
+"""Algorithms: combinations that cannot work are refused at construction."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,16 @@ from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Samples, Weigher
 from steelyard.weighing.geometry import Geometry
 
 
 class Directed(Objective):
-    """Writes down the direction that came with each round."""
+    """Records the direction of each round."""
 
     needs = frozenset({"direction"})
 
@@ -69,7 +69,7 @@ def test_the_defaults_are_fedavg() -> None:
     assert algorithm.server == Server()
 
 
-def test_an_objective_that_needs_what_nobody_offers_is_refused_in_one_sentence() -> None:
+def test_an_objective_that_needs_what_the_rule_does_not_offer_is_refused_in_one_sentence() -> None:
     with pytest.raises(InputError) as caught:
         Algorithm(objective=Directed())
     message = str(caught.value)

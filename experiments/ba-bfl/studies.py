@@ -80,7 +80,7 @@ PRIORS = {
     "N(0, I)": bayesian(3),
     "global": bayesian(3, prior="global"),
     "global, weight 0.01": bayesian(3, prior="global", kl_weight=0.01),
-    "literal: σ at the full rate": bayesian(3, pace=1.0),
+    "literal: σ at the full rate": bayesian(3, log_sigma_lr_scale=1.0),
 }
 
 

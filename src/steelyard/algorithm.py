@@ -1,11 +1,11 @@
-"""A federated algorithm: one answer to each of four questions, and how client and server step."""
+"""A federated algorithm: objective, sharing, weighing, combining, and settings of clients and server."""
 
 from dataclasses import dataclass
 
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective
-from steelyard.objectives.base import ANNOUNCED
+from steelyard.objectives.base import OFFERED_BY_EVERY_RUN
 from steelyard.settings import Server, Training
 from steelyard.sharing import Sharing, WholeModel
 from steelyard.weighing import Samples, Weigher
@@ -13,7 +13,7 @@ from steelyard.weighing import Samples, Weigher
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The defaults are FedAvg. A combination that has no meaning is refused here, before any training."""
+    """The defaults are FedAvg. Combinations that cannot work are refused here, before any training."""
 
     objective: Objective = CrossEntropy()  # noqa: RUF009 - the defaults are frozen values
     sharing: Sharing = WholeModel()  # noqa: RUF009
@@ -23,25 +23,25 @@ class Algorithm:
     server: Server = Server()  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        if missing := self.objective.needs - self.weighing.offers - ANNOUNCED:
+        if missing := self.objective.needs - self.weighing.offers - OFFERED_BY_EVERY_RUN:
             raise InputError(
                 f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
-                f"rule {_name(self.weighing)} does not offer it; choose another of the two."
+                f"rule {_name(self.weighing)} does not offer it; change one of the two."
             )
-        if self.objective.of_head and not self.sharing.has_private_layers:
+        if self.objective.needs_shared_head and not self.sharing.has_private_layers:
             raise InputError(
-                f"objective {_name(self.objective)} learns from a head that is shared, and sharing "
-                f"{_name(self.sharing)} has none; take the sharing `head`."
+                f"objective {_name(self.objective)} needs a shared head, and sharing "
+                f"{_name(self.sharing)} has none; use the sharing `head`."
             )
         if missing := self.combining.needs - self.sharing.slots:
             raise InputError(
                 f"combining rule {_name(self.combining)} needs the {_list(missing)} of every client, and "
-                f"sharing {_name(self.sharing)} does not send it; choose another of the two."
+                f"sharing {_name(self.sharing)} does not send it; change one of the two."
             )
         if lost := self.sharing.slots - self.combining.needs:
             raise InputError(
                 f"sharing {_name(self.sharing)} sends the {_list(lost)} of every client, and combining rule "
-                f"{_name(self.combining)} would lose it; choose another of the two."
+                f"{_name(self.combining)} would lose it; change one of the two."
             )
 
 

@@ -1,19 +1,19 @@
-"""Errors in one sentence that says what to do."""
+"""Exceptions. Messages are one sentence that says what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class SteelyardError(Exception):
-    """Anything that steelyard itself reports."""
+    """Base class of all errors that steelyard raises."""
 
 
 class InputError(SteelyardError, ValueError):
-    """What the user gave cannot be used: a spec, a data set, a client, a model."""
+    """Invalid input: a spec, a data set, a client or a model that cannot be used."""
 
 
 class ClientError(SteelyardError):
-    """A client failed where the run could not go on without it."""
+    """A client failed, and the run cannot continue without it."""
 
     def __init__(self, client: str, round: int, stage: str, reason: str) -> None:
         super().__init__(f"client {client!r} failed in round {round} while {stage}: {reason}")
@@ -21,7 +21,7 @@ class ClientError(SteelyardError):
 
 
 def unknown(what: str, given: str, valid: Iterable[str], of: str = "") -> InputError:
-    """The error for a name that does not exist: it offers the nearest one, or else all of them."""
+    """The error for an unknown name: suggests the closest valid name, or lists all of them."""
     options = sorted(valid)
     near = get_close_matches(given, options, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(options) or 'nothing'}."

@@ -1,8 +1,8 @@
-"""Named tensors of a model ⇄ one flat vector.
+"""Convert the named tensors of a model to one flat vector, and back.
 
-The vector holds the parameters first and the floating-point buffers (BatchNorm's running statistics) after
-them. Other buffers (BatchNorm's integer counters, masks, what is not in the state dict) never travel and are
-never averaged: they are put back to the values the model was built with.
+The vector holds the parameters first and then the floating-point buffers (BatchNorm's running statistics).
+Other buffers (BatchNorm's integer counters, masks, buffers outside the state dict) are never shared or
+averaged: they are reset to their initial values.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from steelyard.errors import InputError
 
 @dataclass(frozen=True)
 class Entry:
-    """One named tensor's place in the vector."""
+    """The place of one named tensor in the vector."""
 
     name: str
     shape: torch.Size
@@ -29,16 +29,16 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where each tensor of a model lies in the flat vector."""
+    """The place of each tensor of a model in the flat vector."""
 
     parameters: tuple[Entry, ...]
     buffers: tuple[Entry, ...]
     constants: Mapping[str, Tensor]
     prefix: str = ""
-    """What the names of everything in it begin with."""
+    """The common prefix of all tensor names."""
 
     def within(self, prefix: str) -> "Layout":
-        """The part of it with names that begin so, moved to the start of the vector."""
+        """The layout of the tensors whose names start with `prefix`, in a vector of their own."""
         kept = [entry for entry in self.entries if entry.name.startswith(prefix)]
         stops = list(itertools.accumulate(entry.shape.numel() for entry in kept))
         moved = tuple(
@@ -63,26 +63,26 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one vector."""
+        """Size of one vector in bytes."""
         return self.size * self.dtype.itemsize
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """float32 unless the model computes in float64."""
-        wide = any(entry.dtype == torch.float64 for entry in self.entries)
-        return torch.float64 if wide else torch.float32
+        """float64 if the model has float64 tensors, otherwise float32."""
+        double = any(entry.dtype == torch.float64 for entry in self.entries)
+        return torch.float64 if double else torch.float32
 
 
 def layout_of(model: nn.Module, leave_out: Collection[str] = ()) -> Layout:
-    """The layout of a model, whole or without some parameters. Tied tensors count once."""
+    """The layout of a model without the parameters in `leave_out`. Tied tensors count once."""
     saved, buffers = model.state_dict().keys(), dict(model.named_buffers())
-    named = (each for each in model.named_parameters() if each[0] not in leave_out)
+    named = ((name, value) for name, value in model.named_parameters() if name not in leave_out)
     parameters = _entries(named, 0)
-    floating = {name: each for name, each in buffers.items() if name in saved and each.is_floating_point()}
-    constants = {name: each.clone() for name, each in buffers.items() if name not in floating}
+    shared = {name: value for name, value in buffers.items() if name in saved and value.is_floating_point()}
+    constants = {name: value.clone() for name, value in buffers.items() if name not in shared}
     if not parameters:
         raise InputError(f"the model {type(model).__name__} has no parameters to train.")
-    return Layout(parameters, _entries(floating.items(), parameters[-1].stop), constants)
+    return Layout(parameters, _entries(shared.items(), parameters[-1].stop), constants)
 
 
 def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, ...]:
@@ -90,7 +90,7 @@ def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, 
     for name, value in tensors:
         if not value.is_floating_point():
             raise InputError(
-                f"parameter {name!r} is {value.dtype}; steelyard shares real floating-point tensors."
+                f"parameter {name!r} is {value.dtype}; steelyard can only share real floating-point tensors."
             )
         entries.append(Entry(name, value.shape, value.dtype, start, start + value.numel()))
         start = entries[-1].stop
@@ -98,19 +98,19 @@ def _entries(tensors: Iterable[tuple[str, Tensor]], start: int) -> tuple[Entry, 
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """A model's parameters and buffers by name, outside of autograd: to be written to and read from."""
+    """A model's parameters and buffers by name, detached; writing to them changes the model."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
 def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The parameters and floating-point buffers as one new vector."""
-    parts = torch.cat([tensors[entry.name].reshape(-1) for entry in layout.entries])
-    return parts.to(layout.dtype)
+    vector = torch.cat([tensors[entry.name].reshape(-1) for entry in layout.entries])
+    return vector.to(layout.dtype)
 
 
 def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:
-    """Write a vector into a model, and put the buffers that do not travel back to where they began."""
+    """Write a vector into a model, and reset the buffers that are not shared to their initial values."""
     for entry in layout.entries:
         tensors[entry.name].copy_(vector[entry.start : entry.stop].view(entry.shape))
     for name, value in layout.constants.items():

@@ -1,6 +1,7 @@
-"""Every random draw comes from a generator derived from a seed and a key such as (round, client, purpose).
+"""Seeds derived from one seed and a key such as (round, client, purpose).
 
-Nothing here depends on the order of the draws, so results are the same for any number of workers.
+Each purpose has its own generator, so results depend neither on the order of draws nor on the number of
+workers.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import torch
 
 
 def derive(seed: int, *key: str | int) -> int:
-    """A 63-bit seed for one purpose; different keys give unrelated seeds."""
+    """A 63-bit seed for one purpose; different keys give independent seeds."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *key))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
@@ -23,8 +24,8 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *key: str | int) -> Iterator[None]:
-    """Code that draws from torch's global generator (initialisation, dropout) draws from `seed` inside."""
-    # Not torch.manual_seed: without a GPU it keeps a stack trace of every call, for the day one is started.
+    """Seed torch's global generators (initialisation, dropout) in this context, and restore them after it."""
+    # Not torch.manual_seed: before CUDA is initialised, it stores a stack trace of every call.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     state = torch.default_generator.get_state()
     with torch.random.fork_rng(devices) if devices else nullcontext():

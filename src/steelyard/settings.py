@@ -1,4 +1,4 @@
-"""How clients train and how the server treats what they send: settings, checked when they are made."""
+"""Settings of local training and of the server, checked at construction."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ Optimizer = Literal["sgd", "adam"]
 class Training:
     """How a client trains in a round: for `epochs` passes over its data or, if given, for `steps` batches.
 
-    With no steps at all clients reply without training, which shows what everything else costs.
+    With `steps=0`, clients reply without training: this measures the cost of everything else.
     """
 
     optimizer: Optimizer = "sgd"
@@ -43,24 +43,24 @@ class Training:
 
 @dataclass(frozen=True)
 class Server:
-    """How the server treats replies and moves the model."""
+    """How the server checks replies and updates the model."""
 
     lr: float = 1.0
     momentum: float = 0.0
     average: int = 1
-    """The model that is evaluated and kept is a mean over about this many of the last rounds; clients still
-    start from the last one."""
+    """The model that is evaluated and saved is an average over about this many of the last rounds; clients
+    still start from the last model."""
     clip: float | Literal["median", "usual"] | None = None
-    """Bound on the norm of an update: a number, "median" for the median norm of the round, or "usual" for
-    three times the median of that over the rounds so far, which keeps a model that is led astray from running
-    away: the worse it gets, the longer its updates."""
+    """Limit on the norm of an update: a number, "median" for the median norm of the round, or "usual" for
+    three times the median of these medians over the rounds so far. "usual" stops a diverging model, whose
+    updates grow from round to round."""
     geometry: Literal["mean", "precision"] = "mean"
-    """What a weighing rule sees of posteriors: their means or, with "precision", their means stretched where
-    a client claims to be much more, or much less, certain than the others: who lies about it stands out."""
+    """What a weighing rule sees of posteriors: their means or, with "precision", their means scaled up where
+    a client claims a much smaller or much larger variance than the others, which exposes false claims."""
     quorum: float = 0.5
-    """The share of invited clients whose replies must be usable, or else the round is skipped."""
+    """The share of invited clients whose replies must be usable; with fewer, the round is skipped."""
     max_examples: int = 10_000_000
-    """A reply that claims more examples than this is set aside."""
+    """A reply that claims more examples than this is rejected."""
 
     def __post_init__(self) -> None:
         if not self.lr > 0:
@@ -70,9 +70,9 @@ class Server:
         if self.geometry not in ("mean", "precision"):
             raise InputError(f"server.geometry must be 'mean' or 'precision', not {self.geometry!r}.")
         if not 0 <= self.quorum <= 1:
-            raise InputError(f"server.quorum is a share from 0 to 1, not {self.quorum}.")
+            raise InputError(f"server.quorum must be a share from 0 to 1, not {self.quorum}.")
         if not self.average >= 1:
-            raise InputError(f"server.average is a number of rounds, at least 1, not {self.average}.")
+            raise InputError(f"server.average must be a number of rounds, at least 1, not {self.average}.")
         named = (None, "median", "usual")
         if self.clip not in named and not (isinstance(self.clip, float | int) and self.clip > 0):
             raise InputError(f"server.clip must be greater than 0, 'median' or 'usual', not {self.clip!r}.")

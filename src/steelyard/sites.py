@@ -85,7 +85,10 @@ class Sites(Protocol):
         """
 
     def commit(self, round: int) -> None:
-        """Make the private states as they are after `round` durable; the server is about to save its own."""
+        """Keep the private states as they were after `round`, durably, before the server saves its own state.
+
+        States of a later round are dropped: the server did not finish it.
+        """
 
     def rewind(self, round: int) -> None:
         """Go back to the private states that were committed under `round`; later ones are dropped."""

@@ -1,5 +1,6 @@
 """What stays with clients can lie in files: the bits are the same, and nothing piles up."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
-from steelyard.client.private_state import StateFiles
+from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles
 from steelyard.engines import Pool, Serial
 from steelyard.errors import InputError
 from steelyard.layout import Layout
@@ -42,14 +43,14 @@ def data(seed: int) -> tuple[Tensor, Tensor]:
     return torch.randn(12, 4, generator=generator), torch.arange(12) % 3
 
 
-PARTIES = {name: data(number) for number, name in enumerate(["oslo", "turin", "../é/x", "lima", "pisa"])}
+CLIENTS = {name: data(number) for number, name in enumerate(["oslo", "turin", "../é/x", "lima", "pisa"])}
 
 
 def federation(**settings: Any) -> Federation:
     torch.manual_seed(0)
     algorithm = Algorithm(sharing=PrivateBias())
     settings = {"rounds": 6, "clients_per_round": 3, "engine": Serial(), **settings}
-    return Federation(PARTIES, nn.Linear(4, 3), algorithm, **settings)
+    return Federation(CLIENTS, nn.Linear(4, 3), algorithm, **settings)
 
 
 def assert_same(found: Result, wanted: Result) -> None:
@@ -64,54 +65,103 @@ def test_files_change_no_bit(engine: Any, tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recorded_run_keeps_one_file_for_each_client_and_goes_on_from_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("spill", [True, False])
+def test_a_run_that_broke_off_goes_on_from_its_private_states(
+    spill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "STATE_SECONDS", 0.0)
     counts: list[int] = []
 
     def stop_after_four(round: Round) -> None:
-        counts.append(len(list((tmp_path / "run" / "clients").iterdir())))
+        counts.append(len(list((tmp_path / "run" / "private").iterdir())))
         if round.number == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        federation(spill=True).run(stop_after_four, recorder=Recorder(tmp_path / "run"))
+        federation(spill=spill).run(stop_after_four, recorder=Recorder(tmp_path / "run"))
     state = load_state(tmp_path / "run" / STATE)
-    assert isinstance(state.clients, StateFiles)
-    assert counts[-1] == len(state.clients) <= len(PARTIES)
-    assert state.clients["../é/x"]["bias"].shape == (3,)
-    found = federation(spill=True).run(recorder=Recorder(tmp_path / "run", after=4), state=state)
+    assert max(counts) <= (3 * len(CLIENTS) + 2 if spill else 2), "files do not pile up"
+    found = federation(spill=spill).run(recorder=Recorder(tmp_path / "run", after=4), state=state)
     wanted = federation().run()
     assert found.clients == wanted.clients[-len(found.clients) :]
     assert torch.equal(found.model.bias, wanted.model.bias)
+    assert torch.equal(found.model_of("../é/x").bias, wanted.model_of("../é/x").bias)
     assert len(Run(tmp_path / "run").rounds) == 6
 
 
-def test_states_that_a_saved_state_still_needs_are_not_removed(tmp_path: Path) -> None:
-    """Between two saves a crash goes back to the older one."""
-    recorder = Recorder(tmp_path / "run")
-    federation(spill=True, rounds=1).run(recorder=recorder)
-    state = load_state(tmp_path / "run" / STATE)
-    assert isinstance(state.clients, StateFiles)
-    before = {client: state.clients[client]["bias"].clone() for client in state.clients}
-    later = state.clients.put(2, {client: {"bias": torch.zeros(3)} for client in state.clients})
-    assert all(torch.equal(state.clients[client]["bias"], value) for client, value in before.items())
-    later.prune()
-    assert all(torch.equal(later[client]["bias"], torch.zeros(3)) for client in later)
-    with pytest.raises(InputError, match="cannot read what client"):
-        state.clients[next(iter(before))]
+STORES: dict[str, Callable[[Path], PrivateStates]] = {"memory": MemoryStates, "files": StateFiles}
 
 
-def test_a_run_that_spilled_can_go_on_in_files_only_and_one_that_did_not_moves_there() -> None:
-    whole = federation(spill=True)
-    state = whole.init()
-    with whole.engine.open(whole.workload) as session:
-        for _ in range(3):
-            _, state = whole.round(state, session)
-    assert not isinstance(state.clients, StateFiles)
-    found = whole.run(state=state)
-    assert torch.equal(found.model.bias, federation().run().model.bias)
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_states_go_back_to_the_round_that_the_server_saved(
+    store: Callable[[Path], PrivateStates], tmp_path: Path
+) -> None:
+    """The server may die between a commit and its own save, so that the commit before must still be there."""
+    states = store(tmp_path / "private")
+    for round in range(1, 5):
+        states.put(round, {client: {"bias": torch.full((3,), float(round))} for client in ("a", "../b")})
+        states.put(round, {f"only-{round}": {"bias": torch.zeros(1)}})
+        states.commit(round)
+    states.put(5, {"a": {"bias": torch.full((3,), 5.0)}})  # trained, but never committed
+    again = store(tmp_path / "private")
+    again.rewind(3)
+    for client in ("a", "../b"):
+        assert torch.equal(again.get(client)["bias"], torch.full((3,), 3.0))
+    assert again.get("only-3")
+    assert not again.get("only-4")
+    again.put(4, {"a": {"bias": torch.full((3,), 4.5)}})
+    again.commit(4)
+    last = store(tmp_path / "private")
+    last.rewind(4)
+    assert torch.equal(last.get("a")["bias"], torch.full((3,), 4.5))
+    assert torch.equal(last.get("../b")["bias"], torch.full((3,), 3.0))
+    with pytest.raises(InputError, match="not after round 2"):
+        store(tmp_path / "private").rewind(2)
+
+
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_states_of_a_round_that_the_server_did_not_finish_are_dropped(
+    store: Callable[[Path], PrivateStates], tmp_path: Path
+) -> None:
+    states = store(tmp_path / "private")
+    for round in (1, 2):
+        states.put(round, {"a": {"bias": torch.full((3,), float(round))}})
+    assert torch.equal(states.get("a")["bias"], torch.full((3,), 2.0))
+    states.commit(1)
+    assert torch.equal(states.get("a")["bias"], torch.full((3,), 1.0))
+    again = store(tmp_path / "private")
+    again.rewind(1)
+    assert torch.equal(again.get("a")["bias"], torch.full((3,), 1.0))
+
+
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_before_the_first_round_there_are_no_states(
+    store: Callable[[Path], PrivateStates], tmp_path: Path
+) -> None:
+    states = store(tmp_path / "private")
+    states.put(1, {"a": {"bias": torch.ones(1)}})
+    states.commit(1)
+    again = store(tmp_path / "private")
+    again.rewind(0)
+    assert not again.get("a")
+
+
+def test_a_commit_cannot_name_files_outside_of_its_folder(tmp_path: Path) -> None:
+    outside = tmp_path / "precious.safetensors"
+    outside.write_bytes(b"mine")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "after-3.json").write_text('{"a": "../precious.safetensors"}')
+    with pytest.raises(InputError, match="names files that are not private states"):
+        StateFiles(tmp_path / "private").rewind(3)
+    assert outside.read_bytes() == b"mine"
+
+
+def test_a_state_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    states = StateFiles(tmp_path)
+    states.put(1, {"oslo": {"bias": torch.ones(1)}})
+    next(tmp_path.iterdir()).unlink()
+    with pytest.raises(InputError, match="cannot read the state of client 'oslo'"):
+        states.get("oslo")
 
 
 def test_the_setting_is_in_the_spec_and_changes_no_fingerprint(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Broadcast, RoundInfo, State, Weighed
 from steelyard.weighing import Samples
 from steelyard.weighing.geometry import Geometry

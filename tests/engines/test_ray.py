@@ -35,8 +35,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.engines import Ray, Serial, pool
 from steelyard.engines import ray as engine
 from steelyard.errors import InputError, SteelyardError
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Training
+from steelyard.simulation import SimulatedFederation as Federation
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough

@@ -13,8 +13,8 @@ from steelyard.data.clients import Client
 from steelyard.engines import Engine, Pool, Serial, Vectorized
 from steelyard.errors import InputError
 from steelyard.objectives import SquaredError
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.specs.building import deal_clients
 from steelyard.specs.schema import load_spec
 

@@ -21,11 +21,11 @@ from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import State
 
 SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 40, 41, 64]

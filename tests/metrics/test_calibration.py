@@ -1,4 +1,4 @@
-"""How honest probabilities are: the numbers of torchmetrics, scikit-learn and scipy, and of a pencil."""
+"""Calibration: the values of torchmetrics, scikit-learn and scipy, and by hand."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import brier_score_loss
 from torch import Tensor
-from torchmetrics.functional.classification import (  # of the tests only: it takes seconds to import
+from torchmetrics.functional.classification import (  # for tests only: it takes seconds to import
     binary_auroc,
     multiclass_calibration_error,
 )
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 def predictions(seed: int, count: int = 500, classes: int = 7, scale: float = 2.0) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and targets that are drawn from milder ones: the predictions are too sure."""
+    """Log-probabilities, and targets drawn from flatter ones: the predictions are overconfident."""
     random = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(count, classes, generator=random, dtype=torch.float64)
     targets = torch.multinomial((logits / 2).softmax(1), 1, generator=random).squeeze(1)

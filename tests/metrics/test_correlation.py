@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import steelyard as sy
-from steelyard.metrics import coupling, spearman
+from steelyard.metrics import rank_correlations, spearman
 from steelyard.server.result import Result
 from steelyard.server.rows import correlation_metrics
 
@@ -50,14 +50,14 @@ def test_of_two_clients_or_of_what_is_the_same_for_all_there_is_no_correlation(
     first: tuple[float, ...], second: tuple[float, ...]
 ) -> None:
     assert spearman(wide(*first), wide(*second)) is None
-    assert coupling({"weight": wide(*first)}, wide(*second)) == {}
+    assert rank_correlations({"weight": wide(*first)}, wide(*second)) == {}
 
 
 def test_clients_without_an_accuracy_are_left_out() -> None:
     accuracy = wide(0.1, math.nan, 0.5, 0.9, math.nan)
-    found = coupling({"weight": wide(1, 99, 2, 3, -99), "trust": wide(3, 0, 2, 1, 0)}, accuracy)
+    found = rank_correlations({"weight": wide(1, 99, 2, 3, -99), "trust": wide(3, 0, 2, 1, 0)}, accuracy)
     assert found == {"weight_accuracy_spearman": 1.0, "trust_accuracy_spearman": -1.0}
-    assert coupling({"weight": wide(1, 2, 3)}, wide(0.1, math.nan, 0.5)) == {}, "two are left"
+    assert rank_correlations({"weight": wide(1, 2, 3)}, wide(0.1, math.nan, 0.5)) == {}, "two are left"
 
 
 def rows(**evidence: tuple[float, ...]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def test_by_hand() -> None:
     assert (scores["detection_precision"], scores["detection_recall"]) == (0.0, 0.0)
 
 
-def test_ties_count_half_and_nobody_suspected_has_no_precision() -> None:
+def test_ties_count_half_and_without_suspects_there_is_no_precision() -> None:
     assert found([0.25] * 4, [1, 0, 0, 1]) == {"detection_auroc": 0.5, "detection_recall": 0.0}
 
 

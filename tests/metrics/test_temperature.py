@@ -1,4 +1,4 @@
-"""The temperature of a model: the best there is, whatever the predictions are like."""
+"""The fitted temperature is optimal for any predictions."""
 
 import math
 
@@ -109,7 +109,18 @@ def test_a_few_examples_do_not_ask_for_an_extreme(targets: list[int]) -> None:
     assert abs(math.log(many)) > 2, "many examples do"
 
 
-def test_a_row_with_a_nan_says_nothing() -> None:
+def test_of_two_maxima_the_one_nearer_to_one_is_taken() -> None:
+    """The coldest T is a local maximum, too: predictions that are almost uniform are all correct."""
+    predicted = 0.015 * torch.randn(100, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = predicted.argmax(1)
+    assert posterior(predicted, targets, COLDEST) < posterior(predicted, targets, 1.1 * COLDEST)
+    found = fit_temperature(predicted, targets)
+    assert 0.5 < found < 1
+    for other in (0.99 * found, 1.01 * found):
+        assert posterior(predicted, targets, found) < posterior(predicted, targets, other)
+
+
+def test_rows_with_a_nan_are_ignored() -> None:
     logits, targets = draw(7, 1.7)
     holed = torch.cat([logits, torch.full((1, 5), torch.nan)])
     more = torch.cat([targets, targets[:1]])

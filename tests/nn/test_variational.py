@@ -42,21 +42,21 @@ def network() -> nn.Sequential:
 def scatter(model: nn.Module, seed: int = 0, center: float = 0.3) -> nn.Module:
     """Different σ for each weight, about `center`."""
     for each in gaussians(model):
-        log_sigma = math.log(center) + 0.5 * torch.randn(each.spread.shape, generator=random(seed))
-        each.spread.data.copy_(log_sigma / float(each.pace))
+        log_sigma = math.log(center) + 0.5 * torch.randn(each.log_sigma.shape, generator=random(seed))
+        each.log_sigma.data.copy_(log_sigma / float(each.log_sigma_lr_scale))
     return model
 
 
 def normals(model: nn.Module) -> list[Normal]:
-    return [Normal(each.mean, (each.pace * each.spread).exp()) for each in gaussians(model)]
+    return [Normal(each.mean, (each.log_sigma_lr_scale * each.log_sigma).exp()) for each in gaussians(model)]
 
 
 # The KL
 
 
 def two_models() -> tuple[nn.Module, nn.Module]:
-    one = scatter(bayesian(network().double(), last=2, pace=0.4))
-    other = scatter(bayesian(network().double(), last=2, pace=0.7), seed=1, center=0.6)
+    one = scatter(bayesian(network().double(), last=2, log_sigma_lr_scale=0.4))
+    other = scatter(bayesian(network().double(), last=2, log_sigma_lr_scale=0.7), seed=1, center=0.6)
     for each in gaussians(other):
         each.mean.data.add_(0.3 * torch.randn(each.mean.shape, generator=random(2)))
     return one, other
@@ -124,9 +124,9 @@ def test_the_draws_of_examples_and_outputs_are_independent() -> None:
 
 
 def chunks_of_gradients(layer: Variational, explicit: bool) -> Tensor:
-    """The data term's gradients by mean and spread, [chunks, coordinates], each over many draws."""
+    """The data term's gradients by mean and log σ, [chunks, coordinates], each over many draws."""
     inputs, targets = torch.randn(5, 4, generator=random(), dtype=torch.float64), torch.arange(5) % 3
-    parameters = [layer.weight, layer.weight_spread, layer.bias, layer.bias_spread]
+    parameters = [layer.weight, layer.weight_log_sigma, layer.bias, layer.bias_log_sigma]
     rows = []
     for _ in range(40):
         if explicit:
@@ -149,14 +149,14 @@ def test_the_data_terms_gradient_is_that_of_drawn_weights() -> None:
     assert float(((found.mean(0) - wanted.mean(0)).abs() / error).max()) < CLOSE
     clear = wanted.mean(0).abs() > 10 * error
     assert clear[:12].any(), "the means' gradients are large enough to tell"
-    assert clear[12:24].any(), "and the spreads'"
+    assert clear[12:24].any(), "and those of log σ"
     assert float(found.var(0).sum()) < float(wanted.var(0).sum()), "and less noisy"
 
 
 @pytest.mark.parametrize("kind", ["linear", "linear without bias", "conv"])
-def test_without_spread_it_is_the_point_layer(kind: str) -> None:
+def test_with_a_tiny_sigma_it_is_the_point_layer(kind: str) -> None:
     layer, inputs = layer_of(kind)
-    layer.spread(sigma=1e-9, pace=0.1)
+    layer.make_bayesian(sigma=1e-9, log_sigma_lr_scale=0.1)
     plain = layer.transform(inputs, layer.weight, layer.bias)
     torch.testing.assert_close(layer(inputs), plain, rtol=0, atol=1e-7)
     assert not torch.equal(layer(inputs), plain)
@@ -167,7 +167,7 @@ def test_without_spread_it_is_the_point_layer(kind: str) -> None:
 @pytest.mark.parametrize("size", [0.0, 1e-4, 1.0, 1e4])
 def test_extreme_variances_stay_finite_in_float32(kind: str, variance: float, size: float) -> None:
     layer, inputs = layer_of(kind)
-    layer.float().spread(sigma=math.sqrt(variance), pace=0.1)
+    layer.float().make_bayesian(sigma=math.sqrt(variance), log_sigma_lr_scale=0.1)
     inputs = (size * inputs).float().requires_grad_()
     outputs = layer(inputs)
     outputs.sum().backward()
@@ -186,8 +186,8 @@ def logits_by_hand(model: nn.Sequential, inputs: Tensor, samples: int) -> list[T
     second_noise = torch.randn(samples * len(inputs), 3).view(samples, len(inputs), 3)
 
     def draw(layer: Any, values: Tensor, noise: Tensor) -> Tensor:
-        variance = values**2 @ layer.weight_spread.mul(2 * layer.pace).exp().T
-        variance = variance + layer.bias_spread.mul(2 * layer.pace).exp()
+        variance = values**2 @ layer.weight_log_sigma.mul(2 * layer.log_sigma_lr_scale).exp().T
+        variance = variance + layer.bias_log_sigma.mul(2 * layer.log_sigma_lr_scale).exp()
         return values @ layer.weight.T + layer.bias + variance.sqrt() * noise
 
     return [
@@ -284,8 +284,8 @@ def test_ones_own_model_with_a_bayesian_convolution_can_average() -> None:
 def test_names_and_means_stay_and_the_original_is_not_touched() -> None:
     plain = network()
     before = copy.deepcopy(plain.state_dict())
-    model = sy.bayesian(plain, last=2, sigma=0.05, pace=0.2)
-    added = {f"{layer}.{name}_spread" for layer in (2, 4) for name in ("weight", "bias")}
+    model = sy.bayesian(plain, last=2, sigma=0.05, log_sigma_lr_scale=0.2)
+    added = {f"{layer}.{name}_log_sigma" for layer in (2, 4) for name in ("weight", "bias")}
     assert set(model.state_dict()) == set(before) | added
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
     assert all(torch.equal(plain.state_dict()[name], value) for name, value in before.items())
@@ -296,7 +296,7 @@ def test_names_and_means_stay_and_the_original_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize("last", [0, 1, 3])
-def test_with_hardly_any_spread_a_model_computes_what_it_did(last: int) -> None:
+def test_with_a_tiny_sigma_a_model_computes_what_it_did(last: int) -> None:
     plain, inputs = network().eval(), torch.randn(6, 4, generator=random())
     model = bayesian(plain, last, sigma=1e-7)
     torch.testing.assert_close(model.train()(inputs), plain(inputs), rtol=0, atol=1e-5)
@@ -307,7 +307,7 @@ def test_with_hardly_any_spread_a_model_computes_what_it_did(last: int) -> None:
 
 def test_a_single_linear_layer_can_be_the_model() -> None:
     model = bayesian(nn.Linear(4, 3, bias=False), last=1).eval()
-    assert set(model.state_dict()) == {"weight", "weight_spread"}
+    assert set(model.state_dict()) == {"weight", "weight_log_sigma"}
     assert model(torch.randn(5, 4)).shape == (5, 3)
 
 
@@ -318,7 +318,7 @@ def test_a_single_linear_layer_can_be_the_model() -> None:
         ({"last": -1}, "not -1"),
         ({"sigma": 0.0}, r"sigma .* not 0\.0"),
         ({"sigma": math.inf}, "sigma .* not inf"),
-        ({"pace": -0.5}, r"pace .* not -0\.5"),
+        ({"log_sigma_lr_scale": -0.5}, r"log_sigma_lr_scale .* not -0\.5"),
         ({"samples": 0}, "samples .* not 0"),
     ],
 )
@@ -340,8 +340,8 @@ def test_the_zoo_makes_any_of_its_models_bayesian() -> None:
     plain = zoo.hybrid_cnn((1, 28, 28), 10)
     torch.manual_seed(0)
     model = zoo.bayesian((1, 28, 28), 10)
-    spreads = [name for name in model.state_dict() if name.endswith("_spread")]
-    assert len(spreads) == 6
+    log_sigmas = [name for name in model.state_dict() if name.endswith("_log_sigma")]
+    assert len(log_sigmas) == 6
     assert all(torch.equal(model.state_dict()[name], value) for name, value in plain.state_dict().items())
     assert len(gaussians(zoo.bayesian((1, 8, 8), 10, base="mlp", last=1))) == 2
 

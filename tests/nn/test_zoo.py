@@ -115,6 +115,6 @@ def test_char_lstm_computes_its_formula() -> None:
     torch.testing.assert_close(model(text), F.linear(hidden, weight, last_bias))
 
 
-def test_char_lstm_reads_rows_of_characters_only() -> None:
-    with pytest.raises(InputError, match=r"char-lstm needs rows of characters, .* \(1, 8, 8\)"):
+def test_char_lstm_accepts_sequences_of_characters_only() -> None:
+    with pytest.raises(InputError, match=r"char-lstm needs sequences of characters, .* \(1, 8, 8\)"):
         zoo.char_lstm(DIGITS, 10)

@@ -51,11 +51,11 @@ def bind(
     return objective.bind(Local(model, trained(model), broadcast, 12, layout or layout_of(model)))
 
 
-def full(model: nn.Module, bound: LocalLoss, inputs: Tensor = INPUTS) -> Tensor:
+def full(model: nn.Module, local_loss: LocalLoss, inputs: Tensor = INPUTS) -> Tensor:
     """The gradient of the loss and what the objective adds to it."""
     model.zero_grad()
-    bound.loss(inputs, TARGETS).backward()
-    bound.add_gradient()
+    local_loss.loss(inputs, TARGETS).backward()
+    local_loss.add_gradient()
     return torch.cat([parameter.grad.flatten() for parameter in trained(model) if parameter.grad is not None])
 
 

@@ -75,9 +75,9 @@ def by_differences(model: nn.Module, value: Callable[[], Tensor], by: float = 1e
 def test_the_gradient_is_that_of_the_formula_by_differences(make: Any, form: Any) -> None:
     model: nn.Module = make()
     direction, start = some_direction(model), vector(model)
-    bound, plain = bind(Alignment(0.7, form), model, direction), bind(CrossEntropy(), model, None)
+    local_loss, plain = bind(Alignment(0.7, form), model, direction), bind(CrossEntropy(), model, None)
     wander(model)
-    added = full(model, bound) - full(model, plain)
+    added = full(model, local_loss) - full(model, plain)
     mine = of_trained(model, direction)
     wanted = 0.7 * by_differences(model, lambda: penalty(model, form, mine, start))
     torch.testing.assert_close(added, wanted, rtol=1e-6, atol=1e-8)
@@ -88,11 +88,11 @@ def test_the_gradient_is_that_of_the_formula_by_differences(make: Any, form: Any
 def test_the_loss_is_the_value_of_the_formula(form: Any) -> None:
     model = network()
     direction, start = some_direction(model), vector(model)
-    bound = bind(Alignment(0.7, form), model, direction)
+    local_loss = bind(Alignment(0.7, form), model, direction)
     wander(model)
     wanted = F.cross_entropy(model(INPUTS), TARGETS) + 0.7 * penalty(model, form, direction, start)
     training = Training(lr=0.1)
-    steps = descend(bound.loss, [(INPUTS, TARGETS)], trained(model), training, bound.add_gradient)
+    steps = descend(local_loss.loss, [(INPUTS, TARGETS)], trained(model), training, local_loss.add_gradient)
     assert float(next(steps)) == pytest.approx(float(wanted.detach()), rel=1e-12)
 
 
@@ -108,9 +108,9 @@ def test_the_direction_of_frozen_parameters_does_not_matter(form: Any) -> None:
     found = []
     for each in (direction, changed):
         model = partly_frozen()
-        bound = bind(Alignment(0.7, form), model, each)
+        local_loss = bind(Alignment(0.7, form), model, each)
         wander(model)
-        found.append(full(model, bound))
+        found.append(full(model, local_loss))
     assert torch.equal(*found)
 
 
@@ -121,7 +121,7 @@ def test_trained_parameters_that_do_not_travel_have_no_part_in_the_cosine(form: 
     body, head = list(model[0].parameters()), list(model[2].parameters())
     layout = layout_of(nn.Sequential(nn.Identity(), nn.Identity(), model[2]))
     direction, start = some_direction(model[2]), [parameter.detach().clone() for parameter in head]
-    bound = bind(Alignment(0.7, form), model, direction, layout)
+    local_loss = bind(Alignment(0.7, form), model, direction, layout)
     wander(model)
     if form == "update":
         compared = torch.cat([(now - then).flatten() for now, then in zip(head, start, strict=True)])
@@ -132,7 +132,7 @@ def test_trained_parameters_that_do_not_travel_have_no_part_in_the_cosine(form: 
     term = 0.7 * (1 - F.cosine_similarity(compared, direction, dim=0))
     whole = F.cross_entropy(model(INPUTS), TARGETS) + term
     wanted = torch.cat([part.flatten() for part in torch.autograd.grad(whole, [*body, *head])])
-    torch.testing.assert_close(full(model, bound), wanted, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(full(model, local_loss), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -145,9 +145,9 @@ def test_a_tied_parameter_is_found_by_whichever_name_it_travels_under(form: Any)
             replace(entry, name=name) if entry.name == "first.weight" else entry
             for entry in layout.parameters
         )
-        bound = bind(Alignment(0.7, form), model, direction, replace(layout, parameters=entries))
+        local_loss = bind(Alignment(0.7, form), model, direction, replace(layout, parameters=entries))
         wander(model)
-        found.append(full(model, bound))
+        found.append(full(model, local_loss))
     assert torch.equal(*found)
 
 
@@ -169,9 +169,9 @@ def test_what_the_direction_says_of_buffers_is_not_read(form: Any) -> None:
     found = []
     for each in (direction, longer, 1e6 * direction):
         model = network()
-        bound = bind(Alignment(0.7, form), model, each)
+        local_loss = bind(Alignment(0.7, form), model, each)
         wander(model)
-        found.append(full(model, bound))
+        found.append(full(model, local_loss))
     assert torch.equal(found[0], found[1])
     torch.testing.assert_close(found[2], found[0], rtol=1e-6, atol=1e-7)  # nor how long it is
 
@@ -220,12 +220,12 @@ def test_a_direction_comes_in_either_precision(dtype: torch.dtype) -> None:
 
 def test_where_the_round_began_the_update_has_no_direction_and_the_term_is_nothing() -> None:
     model = network()
-    bound, plain = (
+    local_loss, plain = (
         bind(Alignment(10.0, "update"), model, some_direction(model)),
         bind(CrossEntropy(), model, None),
     )
-    assert torch.equal(full(model, bound), full(model, plain))
-    assert torch.equal(bound.loss(INPUTS, TARGETS), plain.loss(INPUTS, TARGETS))
+    assert torch.equal(full(model, local_loss), full(model, plain))
+    assert torch.equal(local_loss.loss(INPUTS, TARGETS), plain.loss(INPUTS, TARGETS))
 
 
 @pytest.mark.parametrize("form", ["gradient", "descent"])
@@ -233,8 +233,8 @@ def test_a_gradient_that_is_zero_has_no_direction_either(form: Any) -> None:
     model = nn.Sequential(nn.ReLU(), nn.Linear(4, 3)).double()  # with inputs below 0 and equal classes
     with torch.no_grad():
         model[1].weight.zero_(), model[1].bias.zero_()
-    bound = bind(Alignment(0.7, form), model, some_direction(model))
-    loss = bound.loss(-INPUTS.abs(), TARGETS)
+    local_loss = bind(Alignment(0.7, form), model, some_direction(model))
+    loss = local_loss.loss(-INPUTS.abs(), TARGETS)
     loss.backward()
     assert bool(torch.cat([parameter.grad.flatten() for parameter in trained(model)]).isfinite().all())  # type: ignore[union-attr]
 

@@ -30,10 +30,10 @@ from steelyard.engines.joint_training import why_not_stacked
 from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.objectives import Alignment, CrossEntropy, Objective, Proximal, SquaredError
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.specs.registry import build, complete
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Samples, Weigher
@@ -48,9 +48,9 @@ def test_it_goes_together_with_proximal_in_either_order(form: Any) -> None:
     for objective in (Alignment(0.7, form, Proximal(0.3)), Proximal(0.3, Alignment(0.7, form))):
         model = network()
         direction, start = some_direction(model), vector(model)
-        bound = bind(objective, model, direction)
+        local_loss = bind(objective, model, direction)
         wander(model)
-        found.append(full(model, bound))
+        found.append(full(model, local_loss))
     loss = F.cross_entropy(model(INPUTS), TARGETS) + 0.7 * penalty(model, form, direction, start)
     parts = torch.autograd.grad(loss, trained(model))
     wanted = torch.cat([part.flatten() for part in parts]) + 0.3 * (vector(model) - start)

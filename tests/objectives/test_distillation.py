@@ -27,8 +27,8 @@ from steelyard.types import Broadcast, Message
 RANDOM = torch.Generator().manual_seed(0)
 INPUTS, TARGETS = torch.randn(9, 4, generator=RANDOM, dtype=torch.float64), torch.arange(9) % 3
 HEAD = torch.randn(18, generator=RANDOM, dtype=torch.float64)
-"""What came down: 3 × 5 weights and 3 biases."""
-TAUGHT: list[Any] = [Distillation(), Anchor()]
+"""The shared head: 3 × 5 weights and 3 biases."""
+WITH_TEACHER: list[Any] = [Distillation(), Anchor()]
 SHARED = Head()
 
 
@@ -55,7 +55,7 @@ def plain(model: nn.Module) -> Tensor:
 
 
 def shared(embedding: Tensor, head: Tensor = HEAD) -> Tensor:
-    """What the head that came down says."""
+    """The logits of the shared head."""
     return embedding @ head[:15].view(3, 5).T + head[15:]
 
 
@@ -113,7 +113,7 @@ def test_the_gradient_by_the_students_logits_is_that_of_the_value(classes: int) 
 
 
 @pytest.mark.parametrize("heat", [0.5, 1.0, 11.0])
-def test_whoever_agrees_with_the_teacher_has_nothing_to_learn(heat: float) -> None:
+def test_a_student_that_agrees_with_the_teacher_has_no_loss_and_no_gradient(heat: float) -> None:
     student = logits(6, 4, 1).requires_grad_()
     value = dkd(student, student.detach().clone(), torch.arange(6) % 4, heat, heat)
     assert float(value.detach()) == pytest.approx(0, abs=1e-12)
@@ -121,7 +121,7 @@ def test_whoever_agrees_with_the_teacher_has_nothing_to_learn(heat: float) -> No
     assert float(gradient.abs().max()) < 1e-12
 
 
-def test_in_the_literal_form_even_who_agrees_is_softened() -> None:
+def test_in_the_literal_form_a_student_that_agrees_is_softened_as_well() -> None:
     student = logits(6, 4, 1)
     assert float(dkd(student, student, torch.arange(6) % 4, 1.0, 11.0)) > 0.1
 
@@ -141,7 +141,7 @@ def test_certainty_beyond_all_numbers_has_a_finite_value_and_gradient() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
 def test_with_two_classes_it_is_cross_entropy_against_a_softer_target(alpha: float) -> None:
     """−log b − α Σ b̄ log(b/b̄) = −(1 + α) Σ q log b − α H(b̄), with q = (t + α b̄)/(1 + α); the teacher's
-    entropy is no concern of the student's. q is at least 1/(1 + α) for the target, whatever the teacher."""
+    entropy is a constant for the student. q is at least 1/(1 + α) for the target, whatever the teacher."""
     student, teacher, targets = logits(8, 2, 1).requires_grad_(), logits(8, 2, 2), torch.arange(8) % 2
     found = F.cross_entropy(student, targets) + alpha * dkd(student, teacher, targets, 1.0, 1.0)
     taught = teacher.softmax(dim=1)
@@ -174,7 +174,7 @@ def test_the_temperature_falls_along_a_cosine_to_one(beta: float) -> None:
     assert heats == sorted(heats, reverse=True)
 
 
-def test_without_an_end_in_sight_there_is_no_temperature() -> None:
+def test_without_a_known_number_of_rounds_the_temperature_is_one() -> None:
     assert temperature(7, 0, 5.0) == 1
 
 
@@ -204,11 +204,11 @@ def test_the_gradient_reaches_body_and_head_and_the_teacher_is_constant() -> Non
         assert float((mine - bare).abs().max()) > 1e-3, "body and head learn from it"
 
 
-@pytest.mark.parametrize("objective", TAUGHT, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("objective", WITH_TEACHER, ids=lambda each: type(each).__name__)
 def test_the_teacher_stays_as_it_came_while_the_client_learns(objective: Any) -> None:
     model, head = network(), HEAD.clone()
-    bound = objective.bind(local(model, head=head))
-    before = bound.loss(INPUTS, TARGETS)
+    local_loss = objective.bind(local(model, head=head))
+    before = local_loss.loss(INPUTS, TARGETS)
     before.backward()
     assert torch.equal(head, HEAD)
     assert head.grad is None
@@ -222,10 +222,10 @@ def test_the_teacher_stays_as_it_came_while_the_client_learns(objective: Any) ->
     with torch.no_grad():
         for name, value in model[2].named_parameters():
             value.copy_(start[name])
-    assert torch.equal(bound.loss(INPUTS, TARGETS), before)
+    assert torch.equal(local_loss.loss(INPUTS, TARGETS), before)
 
 
-@pytest.mark.parametrize("objective", TAUGHT, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("objective", WITH_TEACHER, ids=lambda each: type(each).__name__)
 def test_in_the_first_round_there_is_no_teacher(objective: Any) -> None:
     model = network()
     first, second = loss(objective, model, round=1), loss(objective, model, round=2)
@@ -245,7 +245,7 @@ def test_without_alpha_it_is_the_base() -> None:
     assert torch.equal(loss(Distillation(alpha=0), model), plain(model))
 
 
-def test_it_goes_around_others_and_others_around_it() -> None:
+def test_it_wraps_others_and_others_wrap_it() -> None:
     model = network()
     found = slopes(loss(Distillation(0.7, base=Anchor(0.3)), model), model)
     apart = slopes(loss(Distillation(0.7), model) + loss(Anchor(0.3), model) - plain(model), model)
@@ -288,11 +288,11 @@ def test_no_hook_is_left_on_the_model(make: Any) -> None:
 # What is refused
 
 
-@pytest.mark.parametrize("objective", TAUGHT, ids=lambda each: type(each).__name__)
-def test_without_a_shared_head_there_is_nobody_to_learn_from(objective: Any) -> None:
-    with pytest.raises(InputError, match=r"learns from a head that is shared, .* take the sharing `head`"):
+@pytest.mark.parametrize("objective", WITH_TEACHER, ids=lambda each: type(each).__name__)
+def test_sharing_without_a_head_is_refused(objective: Any) -> None:
+    with pytest.raises(InputError, match=r"needs a shared head, .* use the sharing `head`"):
         Algorithm(objective=objective)
-    with pytest.raises(InputError, match="learns from a head that is shared"):
+    with pytest.raises(InputError, match="needs a shared head"):
         Algorithm(objective=Proximal(base=objective), sharing=WholeModel())
 
 
@@ -302,14 +302,14 @@ def test_without_a_shared_head_there_is_nobody_to_learn_from(objective: Any) -> 
     [(Distillation, "alpha"), (Distillation, "beta"), (Distillation, "scale"), (Anchor, "strength")],
 )
 def test_settings_below_zero_or_without_an_end_are_refused(make: Any, setting: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"{setting} must be a number of at least 0"):
+    with pytest.raises(InputError, match=f"{setting} must be a finite number, at least 0"):
         make(**{setting: value})
 
 
 @pytest.mark.parametrize("name", ["distillation", "anchor"])
 def test_a_spec_can_name_them(name: str) -> None:
     objective = registry.build("objectives", {"name": name, "base": {"name": "cross-entropy"}})
-    assert objective in TAUGHT
+    assert objective in WITH_TEACHER
     assert objective.targets == "classes"
 
 
@@ -337,10 +337,12 @@ def test_a_bayesian_client_is_taught_on_its_draw() -> None:
     message = sharing.read(tensors_of(model), layout)
     message = message._replace(mean=HEAD.float())
     objective = Distillation(0.7, base=Elbo(kl_weight=0))
-    bound = objective.bind(Local(model, list(model.parameters()), Broadcast(2, message, {}, 10), 9, layout))
+    local_loss = objective.bind(
+        Local(model, list(model.parameters()), Broadcast(2, message, {}, 10), 9, layout)
+    )
     body: Any = model[:2]  # type: ignore[index]
     torch.manual_seed(5)
-    found = bound.loss(INPUTS.float(), TARGETS)
+    found = local_loss.loss(INPUTS.float(), TARGETS)
     torch.manual_seed(5)
     student, heat = model(INPUTS.float()), temperature(2, 10, 5.0)
     teacher = shared(body(INPUTS.float()), HEAD.float()).detach()
@@ -394,7 +396,7 @@ def test_without_strength_the_training_is_that_of_the_base_to_the_last_bit(nothi
     assert found[2] == wanted[2]
 
 
-@pytest.mark.parametrize("objective", TAUGHT, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("objective", WITH_TEACHER, ids=lambda each: type(each).__name__)
 def test_a_client_trains_otherwise_from_its_second_round_on(objective: Any) -> None:
     assert torch.equal(learn(objective, round=1)[0], learn(CrossEntropy(), round=1)[0])
     assert not torch.equal(learn(objective)[1], learn(CrossEntropy())[1])

@@ -37,13 +37,13 @@ def test_convolutions_and_poolings_are_differentiated_twice_as_autograd_does(
 ) -> None:
     model = scratch(convolutions(activation)).model
     direction, start = some_direction(model), vector(model)
-    bound = bind(Alignment(0.7, form), model, direction)
+    local_loss = bind(Alignment(0.7, form), model, direction)
     wander(model)
     plain = convolutions(activation)
     put(plain, vector(model))
     loss = F.cross_entropy(plain(IMAGES), TARGETS) + 0.7 * penalty(plain, form, direction, start, IMAGES)
     wanted = torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained(plain))])
-    torch.testing.assert_close(full(model, bound, IMAGES), wanted, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(full(model, local_loss, IMAGES), wanted, rtol=1e-9, atol=1e-11)
     without = full(model, bind(CrossEntropy(), model, None), IMAGES)
     assert not torch.allclose(wanted, without, rtol=1e-2)
 

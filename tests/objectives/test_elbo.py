@@ -32,7 +32,7 @@ EXAMPLES = 40
 def network(last: int = 2, dtype: torch.dtype = torch.float64, **settings: Any) -> nn.Module:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
-    return bayesian(plain, last, **{"sigma": 0.3, "pace": 0.4, **settings})
+    return bayesian(plain, last, **{"sigma": 0.3, "log_sigma_lr_scale": 0.4, **settings})
 
 
 def wander(model: nn.Module) -> None:
@@ -50,16 +50,18 @@ def bind(objective: Objective, model: nn.Module, examples: int = EXAMPLES) -> Lo
 
 
 def normals(model: nn.Module) -> list[Normal]:
-    return [Normal(each.mean, (each.pace * each.spread).exp()) for each in gaussians(model)]
+    return [Normal(each.mean, (each.log_sigma_lr_scale * each.log_sigma).exp()) for each in gaussians(model)]
 
 
-def found(model: nn.Module, bound: LocalLoss, inputs: Tensor = INPUTS) -> tuple[Tensor, list[Tensor | None]]:
+def found(
+    model: nn.Module, local_loss: LocalLoss, inputs: Tensor = INPUTS
+) -> tuple[Tensor, list[Tensor | None]]:
     """The value and the gradients as a training step has them, with a fixed draw."""
     model.zero_grad()
     torch.manual_seed(7)
-    value = bound.loss(inputs, TARGETS)
+    value = local_loss.loss(inputs, TARGETS)
     value.backward()
-    bound.add_gradient()
+    local_loss.add_gradient()
     return value.detach(), [None if each.grad is None else each.grad.clone() for each in model.parameters()]
 
 
@@ -78,12 +80,12 @@ def wanted(
 def test_value_and_gradient_are_those_of_the_formula(prior: Any, last: int, weight: float) -> None:
     model = network(last).train()
     before = [Normal(each.mean.detach().clone(), each.stddev.detach().clone()) for each in normals(model)]
-    bound = bind(Elbo(weight, prior), model)
+    local_loss = bind(Elbo(weight, prior), model)
     wander(model)
     priors = before if prior == "global" else [Normal(0.0, 1.0)] * len(before)
     pairs = zip(normals(model), priors, strict=True)
     divergence = torch.stack([kl_divergence(q, p).sum() for q, p in pairs]).sum()
-    value, gradients = found(model, bound)
+    value, gradients = found(model, local_loss)
     by_formula, by_autograd = wanted(model, divergence, weight)
     torch.testing.assert_close(value, by_formula)
     _, plain = found(model, bind(CrossEntropy(), model))
@@ -96,15 +98,15 @@ def test_value_and_gradient_are_those_of_the_formula(prior: Any, last: int, weig
         assert torch.allclose(without, right, rtol=1e-3) == (id(parameter) not in bayesian_ones)
 
 
-def test_a_convolution_in_another_order_of_memory_is_regularised_all_the_same() -> None:
+def test_a_convolution_in_another_order_of_memory_is_regularised_too() -> None:
     torch.manual_seed(0)
     made = nn.Sequential(VariationalConv2d(2, 3, 2, sigma=0.3), nn.Flatten(), nn.Linear(12, 3)).double()
     images = torch.randn(12, 2, 3, 3, dtype=torch.float64)
     model = working_copy_of(made).model
     assert not model[0].weight.is_contiguous()
-    bound = bind(Elbo(), model)
+    local_loss = bind(Elbo(), model)
     wander(model)
-    _, gradients = found(model, bound, images)
+    _, gradients = found(model, local_loss, images)
     _, by_autograd = wanted(model, kl(model), 1.0, images)
     for mine, right in zip(gradients, by_autograd, strict=True):
         torch.testing.assert_close(mine, right, rtol=1e-9, atol=1e-12)
@@ -128,10 +130,10 @@ def test_without_weight_it_is_the_base_to_the_last_bit() -> None:
 
 def test_what_the_base_adds_is_kept() -> None:
     model = network()
-    bound, plain = bind(Elbo(base=Proximal(mu=3.0)), model), bind(Elbo(), model)
+    local_loss, plain = bind(Elbo(base=Proximal(mu=3.0)), model), bind(Elbo(), model)
     start = [parameter.detach().clone() for parameter in model.parameters()]
     wander(model)
-    both = zip(found(model, bound)[1], found(model, plain)[1], model.parameters(), start, strict=True)
+    both = zip(found(model, local_loss)[1], found(model, plain)[1], model.parameters(), start, strict=True)
     for mine, without, now, then in both:
         assert without is not None
         torch.testing.assert_close(mine, without + 3.0 * (now.detach() - then))
@@ -185,10 +187,10 @@ def test_the_more_the_kl_weighs_the_nearer_the_posterior_comes_to_the_prior() ->
     assert distances[2] < 0.7 * distances[0]
 
 
-def test_with_adam_the_spread_of_log_sigma_moves_at_the_pace() -> None:
+def test_with_adam_log_sigma_moves_at_its_share_of_the_learning_rate() -> None:
     moves = []
-    for pace in (0.1, 1.0):
-        model = network(pace=pace).float()
+    for scale in (0.1, 1.0):
+        model = network(log_sigma_lr_scale=scale).float()
         before = gaussians(model)[0].log_variance.detach().clone()
         learn(Elbo(10.0), model, optimizer="adam", lr=0.01, steps=5)
         moves.append(float((gaussians(model)[0].log_variance.detach() - before).abs().median()))
@@ -198,10 +200,10 @@ def test_with_adam_the_spread_of_log_sigma_moves_at_the_pace() -> None:
 @pytest.mark.parametrize("variance", [1e-12, 1e12])
 @pytest.mark.parametrize("prior", ["standard", "global"])
 def test_extreme_variances_stay_finite_in_float32(prior: Any, variance: float) -> None:
-    model = network(3, torch.float32, sigma=math.sqrt(variance), pace=0.1)
-    bound = bind(Elbo(prior=prior), model)
+    model = network(3, torch.float32, sigma=math.sqrt(variance), log_sigma_lr_scale=0.1)
+    local_loss = bind(Elbo(prior=prior), model)
     wander(model)
-    value, gradients = found(model, bound, INPUTS.float())
+    value, gradients = found(model, local_loss, INPUTS.float())
     assert value.isfinite()
     assert all(gradient is not None and bool(gradient.isfinite().all()) for gradient in gradients)
 

@@ -18,9 +18,9 @@ from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.objectives import CrossEntropy, Objective, Proximal, SquaredError
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.objectives.cross_entropy import log_excess
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -42,25 +42,25 @@ def bind(objective: Objective, model: nn.Module) -> LocalLoss:
     )
 
 
-def gradients(model: nn.Module, bound: LocalLoss) -> list[Tensor]:
+def gradients(model: nn.Module, local_loss: LocalLoss) -> list[Tensor]:
     model.zero_grad()
-    bound.loss(INPUTS, TARGETS).backward()
+    local_loss.loss(INPUTS, TARGETS).backward()
     return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
-def wander(model: nn.Module, bound: LocalLoss) -> None:
+def wander(model: nn.Module, local_loss: LocalLoss) -> None:
     """A few steps away from where the objective was bound."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(5):
         optimizer.zero_grad()
-        bound.loss(INPUTS, TARGETS).backward()
+        local_loss.loss(INPUTS, TARGETS).backward()
         optimizer.step()
 
 
-def full(model: nn.Module, bound: LocalLoss) -> list[Tensor]:
+def full(model: nn.Module, local_loss: LocalLoss) -> list[Tensor]:
     """The gradients of the loss and what the objective adds to them."""
-    gradients(model, bound)
-    bound.add_gradient()
+    gradients(model, local_loss)
+    local_loss.add_gradient()
     return [parameter.grad.clone() for parameter in trained(model) if parameter.grad is not None]
 
 
@@ -85,9 +85,11 @@ def test_proximal_adds_the_gradient_of_half_mu_times_the_squared_distance(
 ) -> None:
     model = network()
     start = [parameter.detach().clone() for parameter in model.parameters()]
-    bound = bind(objective, model)
-    wander(model, bound)
-    both = zip(full(model, bound), penalised(model, start, mu), gradients(model, bound), strict=True)
+    local_loss = bind(objective, model)
+    wander(model, local_loss)
+    both = zip(
+        full(model, local_loss), penalised(model, start, mu), gradients(model, local_loss), strict=True
+    )
     for found, wanted, plain in both:
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
         assert not torch.allclose(found, plain, rtol=1e-3), "the test has wandered far enough to tell"
@@ -100,13 +102,13 @@ def test_balance_puts_the_mix_of_all_in_the_place_of_the_clients_own(balance: fl
     labels = torch.tensor([0] * 10 + [1] * 2)
     broadcast = Broadcast(1, Message(torch.zeros(0)), {"classes": torch.tensor([49.5, 29.5, 19.5])})
     local = Local(model, trained(model), broadcast, 12, layout_of(model), lambda: labels)
-    bound = CrossEntropy(balance=balance).bind(local)
+    local_loss = CrossEntropy(balance=balance).bind(local)
     own = torch.tensor([10.75, 2.45, 0.3], dtype=torch.float64) / 13.5
     excess = own / torch.tensor([0.5, 0.3, 0.2])
     powers = model(INPUTS).exp() * excess**balance
     wanted = -(powers[torch.arange(12), TARGETS] / powers.sum(1)).log().mean()
-    torch.testing.assert_close(bound.loss(INPUTS, TARGETS), wanted, rtol=1e-6, atol=1e-6)
-    assert bound.losses is None, "clients have different mixes: one binding cannot serve them all"
+    torch.testing.assert_close(local_loss.loss(INPUTS, TARGETS), wanted, rtol=1e-6, atol=1e-6)
+    assert local_loss.losses is None, "clients have different mixes: one binding cannot serve them all"
 
 
 def test_balance_changes_nothing_for_a_client_with_the_mix_of_all() -> None:
@@ -161,8 +163,8 @@ def test_balance_is_a_share(balance: float) -> None:
 
 def test_proximal_adds_nothing_where_the_round_began() -> None:
     model = network()
-    bound = bind(Proximal(mu=10), model)
-    assert all(map(torch.equal, full(model, bound), gradients(model, bound)))
+    local_loss = bind(Proximal(mu=10), model)
+    assert all(map(torch.equal, full(model, local_loss), gradients(model, local_loss)))
 
 
 def learn(objective: Objective, model: nn.Module | None = None) -> Tensor:
@@ -207,12 +209,12 @@ def test_cross_entropy_is_the_mean_over_the_batch() -> None:
 
 def test_squared_error_is_the_mean_over_the_batch_of_what_each_example_has() -> None:
     model, targets = nn.Linear(4, 1).double(), INPUTS.sum(1).float()
-    bound = bind(SquaredError(), model)
-    assert bound.losses is not None
+    local_loss = bind(SquaredError(), model)
+    assert local_loss.losses is not None
     outputs = [row[0] for row in model(INPUTS).tolist()]
     by_hand = [(output - target) ** 2 for output, target in zip(outputs, targets.tolist(), strict=True)]
-    assert bound.losses(INPUTS, targets).tolist() == pytest.approx(by_hand, rel=1e-12)
-    assert bound.loss(INPUTS, targets).item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
+    assert local_loss.losses(INPUTS, targets).tolist() == pytest.approx(by_hand, rel=1e-12)
+    assert local_loss.loss(INPUTS, targets).item() == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-12)
 
 
 def test_squared_error_does_not_spread_a_target_over_many_outputs() -> None:
@@ -249,7 +251,7 @@ def test_what_a_base_objective_adds_is_kept_under_proximal() -> None:
 
     model = network()
     start = [parameter.detach().clone() for parameter in model.parameters()]
-    bound = bind(Proximal(mu=0.7, base=Pull()), model)
-    wander(model, bound)
-    for found, wanted in zip(full(model, bound), penalised(model, start, 0.7), strict=True):
+    local_loss = bind(Proximal(mu=0.7, base=Pull()), model)
+    wander(model, local_loss)
+    for found, wanted in zip(full(model, local_loss), penalised(model, start, 0.7), strict=True):
         torch.testing.assert_close(found, wanted + 100)

@@ -1,5 +1,6 @@
 """A run survives being killed: resumed, it ends with the same bits as one that never was."""
 
+import math
 import os
 import signal
 import subprocess
@@ -14,9 +15,9 @@ import steelyard as sy
 from steelyard.errors import InputError
 from steelyard.runs import writer as record
 from steelyard.runs.reader import MODEL, STATE, Run, runs_in
+from steelyard.runs.state_file import load_state, save_state
 from steelyard.runs.writer import Recorder
 from steelyard.server.aggregation import ServerState
-from steelyard.runs.state_file import load_state, save_state
 from steelyard.server.state import FederationState
 from steelyard.types import Message, Round
 
@@ -155,11 +156,9 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     weighing = {"momentum": torch.randn(5), "cosines/a b/ü": torch.randn(3, dtype=torch.float64)}
     average, lengths = Message(torch.randn(5), torch.rand(5)), torch.rand(4, dtype=torch.float64)
     server = ServerState(message, weighing, torch.randn(5), average, lengths)
-    clients = {
-        "oslo/1": {"body": torch.randn(2, 2), "steps": torch.tensor(3)},
-        "turin": {"body": torch.ones(1)},
-    }
-    save_state(FederationState(7, server, clients, best=0.1 + 0.2, stale=3), tmp_path / "state")
+    rows = ({"client": "a", "weight": 0.1 + 0.2, "status": "used"}, {"client": "b", "accuracy": None})
+    pending = Round(7, {"loss": float("nan"), "used": 1.0}, rows, {"exchange": 0.5})
+    save_state(FederationState(7, server, pending, best=0.1 + 0.2, stale=3), tmp_path / "state")
     found = load_state(tmp_path / "state")
     assert (found.round, found.best, found.stale) == (7, 0.1 + 0.2, 3)
     assert torch.equal(found.server.message.mean, message.mean)
@@ -174,10 +173,11 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     assert torch.equal(found.server.lengths, lengths)
     assert found.server.weighing.keys() == weighing.keys()
     assert all(torch.equal(found.server.weighing[key], value) for key, value in weighing.items())
-    assert {who: set(kept) for who, kept in found.clients.items()} == {
-        who: set(kept) for who, kept in clients.items()
-    }
-    assert torch.equal(found.clients["oslo/1"]["steps"], torch.tensor(3))
+    assert found.pending is not None
+    assert (found.pending.number, found.pending.clients) == (7, rows)
+    assert found.pending.seconds == {"exchange": 0.5}
+    assert found.pending.metrics["used"] == 1
+    assert math.isnan(found.pending.metrics["loss"])
     first = FederationState(0, ServerState(message))
     save_state(first, tmp_path / "first")
     assert load_state(tmp_path / "first").best == float("-inf")

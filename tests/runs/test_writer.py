@@ -18,8 +18,11 @@ import steelyard
 from steelyard.errors import InputError
 from steelyard.runs.reader import Run, runs_in
 from steelyard.runs.writer import Recorder, environment, new_folder
-from steelyard.types import Round
+from steelyard.server.aggregation import ServerState
+from steelyard.server.state import FederationState
+from steelyard.types import Message, Round
 
+STATE = FederationState(0, ServerState(Message(torch.zeros(1))))
 FIRST = Round(1, {"loss": 0.5}, ({"client": "b", "status": "used", "weight": 1.0},), {"train": 0.1})
 SECOND = Round(
     2,
@@ -45,8 +48,8 @@ class Tied(nn.Module):
 
 def test_rounds_clients_and_timings_read_back_with_columns_that_came_later(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder:
-        recorder.write(FIRST)
-        recorder.write(SECOND)
+        recorder(FIRST)
+        recorder(SECOND)
     run = Run(tmp_path / "run")
     assert run.rounds == [
         {"round": 1, "loss": 0.5, "accuracy": None},
@@ -67,14 +70,14 @@ def test_rounds_clients_and_timings_read_back_with_columns_that_came_later(tmp_p
 def test_rounds_are_read_in_their_order_also_beyond_nine(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder:
         for number in (10, 9, 1):
-            recorder.write(Round(number, {}, ()))
+            recorder(Round(number, {}, ()))
     assert [row["round"] for row in Run(tmp_path / "run").rounds] == [1, 9, 10]
 
 
 @pytest.mark.parametrize("name", ["two words", 'a "quoted" name', "x; DROP TABLE rounds", "select"])
 def test_a_rule_may_call_its_evidence_what_it_likes(tmp_path: Path, name: str) -> None:
     with Recorder(tmp_path / "run") as recorder:
-        recorder.write(Round(1, {name: 0.5}, ()))
+        recorder(Round(1, {name: 0.5}, ()))
     assert Run(tmp_path / "run").rounds == [{"round": 1, name: 0.5}]
 
 
@@ -88,7 +91,7 @@ def test_every_round_can_be_read_by_others_as_soon_as_it_is_written(tmp_path: Pa
         run = Run(tmp_path / "run")
         assert run.rounds == []
         for number, round in enumerate((FIRST, SECOND), start=1):
-            recorder.write(round)
+            recorder(round)
             assert len(run.rounds) == len(run.timings) == number
         assert len(run.clients) == 3
 
@@ -97,8 +100,20 @@ def test_a_round_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     twice = ({"client": "a"}, {"client": "a"})
     with Recorder(tmp_path / "run") as recorder:
         with pytest.raises(sqlite3.IntegrityError):
-            recorder.write(Round(1, {"loss": 0.5}, twice))
+            recorder(Round(1, {"loss": 0.5}, twice))
         assert (Run(tmp_path / "run").rounds, Run(tmp_path / "run").clients) == ([], [])
+
+
+def test_a_round_saved_before_its_scores_are_known_is_replaced_when_they_come(tmp_path: Path) -> None:
+    unscored = Round(2, {"loss": 0.25}, SECOND.clients[:1])
+    with Recorder(tmp_path / "run") as recorder:
+        recorder(FIRST)
+        recorder.save(FederationState(2, STATE.server, unscored))
+        run = Run(tmp_path / "run")
+        assert [row["round"] for row in run.rounds] == [1, 2], "it can be read at once"
+        recorder(SECOND)
+        assert run.rounds[1] == {"round": 2, "loss": 0.25, "accuracy": 0.75}
+        assert len(run.clients) == 3
 
 
 def test_a_run_that_ends_well_is_finished(tmp_path: Path) -> None:
@@ -113,7 +128,7 @@ def test_a_run_that_ends_well_is_finished(tmp_path: Path) -> None:
 def end_with(error: BaseException, path: Path) -> None:
     """A run that is torn off after its first round."""
     with Recorder(path) as recorder:
-        recorder.write(FIRST)
+        recorder(FIRST)
         raise error
 
 
@@ -162,7 +177,7 @@ from steelyard.types import Round
 
 recorder = Recorder(sys.argv[1])
 for number in (1, 2, 3):
-    recorder.write(Round(number, {"loss": 1 / number}, ({"client": "a", "weight": 1.0},)))
+    recorder(Round(number, {"loss": 1 / number}, ({"client": "a", "weight": 1.0},)))
 recorder.database.execute("INSERT INTO rounds (round) VALUES (4)")  # round 4 has begun
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -181,7 +196,7 @@ def test_a_model_with_tied_weights_and_integer_buffers_reads_back(tmp_path: Path
     model, again = Tied(), Tied()
     model.norm(torch.randn(4, 3))
     with Recorder(tmp_path / "run") as recorder:
-        recorder.save_model(model)
+        recorder.finish(STATE, model)
     load_model(again, tmp_path / "run/model.safetensors")
     assert again.second.weight is again.first.weight
     assert again.norm.num_batches_tracked == 1
@@ -197,20 +212,20 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(
         raise OSError("the disk is full")
 
     with Recorder(tmp_path / "run") as recorder:
-        recorder.save_model(Tied())
+        recorder.finish(STATE, Tied())
         good = (tmp_path / "run/model.safetensors").read_bytes()
         monkeypatch.setattr("steelyard.runs.writer.save_model", half)
         with pytest.raises(OSError, match="full"):
-            recorder.save_model(Tied())
+            recorder.finish(STATE, Tied())
     assert (tmp_path / "run/model.safetensors").read_bytes() == good
 
 
 def test_the_folder_holds_open_formats_only(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", "seed = 3\n") as recorder:
-        recorder.write(FIRST)
-        recorder.save_model(Tied())
+        recorder(FIRST)
+        recorder.finish(STATE, Tied())
         during = {path.name for path in (tmp_path / "run").iterdir()}
-    files = {"spec.toml", "environment.json", "record.sqlite", "model.safetensors"}
+    files = {"spec.toml", "environment.json", "record.sqlite", "model.safetensors", "state.safetensors"}
     assert files <= during <= files | {"record.sqlite-wal", "record.sqlite-shm"}
     assert {path.name for path in (tmp_path / "run").iterdir()} == files
     assert (tmp_path / "run/record.sqlite").read_bytes().startswith(b"SQLite format 3")
@@ -276,5 +291,5 @@ def test_runs_in_a_folder_are_the_readable_ones_in_order(tmp_path: Path) -> None
 def test_columns_come_in_the_order_they_are_given(tmp_path: Path) -> None:
     metrics = {f"metric{number}": float(number) for number in range(20)}
     with Recorder(tmp_path / "run") as recorder:
-        recorder.write(Round(1, metrics, ()))
+        recorder(Round(1, metrics, ()))
     assert list(Run(tmp_path / "run").rounds[0]) == ["round", *metrics]

@@ -16,11 +16,11 @@ from steelyard.algorithm import Algorithm
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.runs.reader import MODEL, STATE, Run, runs_in
-from steelyard.server.aggregation import Aggregated, Aggregator, averaged
-from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.server.result import Result
 from steelyard.runs.state_file import load_state
+from steelyard.server.aggregation import Aggregated, Aggregator, averaged
+from steelyard.server.result import Result
 from steelyard.settings import Server
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Combined, Message, Reply, Round, Stack
 from steelyard.weighing import Samples
 

@@ -89,7 +89,7 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest_one() -> None:
 
 def test_a_model_without_a_linear_layer_must_name_its_head() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 3, 3), nn.Flatten())
-    with pytest.raises(InputError, match="Sequential has no linear layer to share; name its head"):
+    with pytest.raises(InputError, match="Sequential has no linear layer; give the name of its head"):
         Head().layout(model)
     assert Head("2").layout(model).size == 57
 
@@ -249,12 +249,12 @@ def test_a_body_comes_back_to_the_last_bit() -> None:
 
 
 def bayes(last: int = 1) -> nn.Sequential:
-    model = bayesian(network(), last=last, sigma=0.5, pace=0.2)
+    model = bayesian(network(), last=last, sigma=0.5, log_sigma_lr_scale=0.2)
     assert isinstance(model, nn.Sequential)
     return model
 
 
-def test_a_posterior_has_variances_and_a_layout_without_spreads() -> None:
+def test_a_posterior_has_variances_and_a_layout_without_log_sigmas() -> None:
     sharing = Head(posterior=True)
     message = read(bayes(), sharing)
     assert sharing.slots == {"mean", "variance"}
@@ -264,16 +264,16 @@ def test_a_posterior_has_variances_and_a_layout_without_spreads() -> None:
     assert message.variance.tolist() == pytest.approx([0.25] * 9)
 
 
-def test_without_it_spreads_travel_as_parameters_like_any_other() -> None:
+def test_without_it_log_sigmas_are_shared_like_any_other_parameter() -> None:
     assert [entry.name for entry in Head().layout(bayes()).entries] == [
         "4.weight",
         "4.bias",
-        "4.weight_spread",
-        "4.bias_spread",
+        "4.weight_log_sigma",
+        "4.bias_log_sigma",
     ]
 
 
-def test_variances_that_came_down_are_put_back_as_spreads() -> None:
+def test_variances_that_came_down_are_put_back_as_log_sigmas() -> None:
     model, sharing = bayes(), Head(posterior=True)
     message = Message(torch.arange(9.0), torch.arange(1.0, 10.0))
     sharing.write(tensors_of(model), sharing.layout(model), message, EMPTY)
@@ -283,22 +283,22 @@ def test_variances_that_came_down_are_put_back_as_spreads() -> None:
     assert found.variance.tolist() == pytest.approx(list(range(1, 10)), rel=1e-5)
     head: Any = model[4]
     wanted = [math.log(variance) / (2 * 0.2) for variance in range(1, 7)]
-    assert head.weight_spread.flatten().tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    assert head.weight_log_sigma.flatten().tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_spreads_of_the_head_are_kept_only_by_who_keeps_its_head(adopt: bool) -> None:
+def test_log_sigmas_of_the_head_are_kept_only_by_clients_that_keep_their_head(adopt: bool) -> None:
     model, sharing = bayes(last=2), Head(adopt=adopt, posterior=True)
     (done,) = learn(model, sharing, [EMPTY], Elbo())
-    assert "body.3.weight_spread" in done.state, "what is Bayesian in a body stays, too"
-    assert ("head.4.weight_spread" in done.state) == (not adopt)
+    assert "body.3.weight_log_sigma" in done.state, "what is Bayesian in a body stays, too"
+    assert ("head.4.weight_log_sigma" in done.state) == (not adopt)
     message = Message(torch.arange(9.0), torch.full((9,), 4.0))
     other = copy.deepcopy(model)
     sharing.write(tensors_of(other), sharing.layout(other), message, done.state)
     head: Any = other[4]
     if adopt:
-        assert head.bias_spread.tolist() == pytest.approx([math.log(2) / 0.2] * 3, rel=1e-5)
+        assert head.bias_log_sigma.tolist() == pytest.approx([math.log(2) / 0.2] * 3, rel=1e-5)
     else:
-        assert torch.equal(head.bias_spread, done.state["head.4.bias_spread"])
+        assert torch.equal(head.bias_log_sigma, done.state["head.4.bias_log_sigma"])
     body: Any = other[3]
-    assert torch.equal(body.weight_spread, done.state["body.3.weight_spread"])
+    assert torch.equal(body.weight_log_sigma, done.state["body.3.weight_log_sigma"])

@@ -21,22 +21,22 @@ from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.nn.variational import VariationalConv2d, bayesian, gaussians
 from steelyard.objectives import Elbo
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import Posterior, WholeModel
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import EMPTY, Message
 
 POSTERIOR = Posterior()
 
 
-def network(pace: float = 0.1) -> nn.Sequential:
+def network(scale: float = 0.1) -> nn.Sequential:
     """A point-valued layer, running statistics and two Bayesian layers, one without biases."""
     torch.manual_seed(0)
     plain = nn.Sequential(
         nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3, bias=False), nn.ReLU(), nn.Linear(3, 3)
     )
-    model = bayesian(plain, last=2, pace=pace)
+    model = bayesian(plain, last=2, log_sigma_lr_scale=scale)
     assert isinstance(model, nn.Sequential)
     return model
 
@@ -74,11 +74,11 @@ def test_the_vector_is_that_of_the_point_model() -> None:
     assert torch.equal(read(model).mean, flatten(tensors_of(point), layout_of(point)))
 
 
-@pytest.mark.parametrize("pace", [0.1, 0.3, 1.0])
-def test_variances_are_those_of_the_layers_and_zero_elsewhere(pace: float) -> None:
-    model = network(pace)
-    model[2].weight_spread.data.copy_((torch.arange(1.0, 16.0).view(3, 5) / 10).log() / pace)
-    model[4].bias_spread.data.fill_(math.log(7) / pace)
+@pytest.mark.parametrize("scale", [0.1, 0.3, 1.0])
+def test_variances_are_those_of_the_layers_and_zero_elsewhere(scale: float) -> None:
+    model = network(scale)
+    model[2].weight_log_sigma.data.copy_((torch.arange(1.0, 16.0).view(3, 5) / 10).log() / scale)
+    model[4].bias_log_sigma.data.fill_(math.log(7) / scale)
     variance = variance_of(read(model))
     assert variance[:35].tolist() == [0.0] * 35
     assert variance[35:50].tolist() == pytest.approx([(k / 10) ** 2 for k in range(1, 16)], rel=1e-5)
@@ -87,9 +87,9 @@ def test_variances_are_those_of_the_layers_and_zero_elsewhere(pace: float) -> No
     assert variance[62:].tolist() == [0.0] * 10, "running statistics"
 
 
-@pytest.mark.parametrize("pace", [0.1, 1.0])
-def test_what_is_written_is_read(pace: float) -> None:
-    model = network(pace)
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_what_is_written_is_read(scale: float) -> None:
+    model = network(scale)
     message = drawn(POSTERIOR.layout(model).size, -12, 12)
     found = read(write(model, message))
     assert torch.equal(found.mean, message.mean)
@@ -120,14 +120,14 @@ def test_variances_that_no_layer_can_have_are_held_at_some_that_it_can(variance:
     assert bool((kept < 1).all()) == (variance < 1)
     outputs = model.train()(torch.randn(6, 4))
     outputs.sum().backward()
-    found = [outputs, *(tensor for each in gaussians(model) for tensor in (each.mean.grad, each.spread.grad))]
-    assert all(each is not None and bool(each.isfinite().all()) for each in found)
+    gradients = [tensor.grad for each in gaussians(model) for tensor in (each.mean, each.log_sigma)]
+    assert all(each is not None and bool(each.isfinite().all()) for each in (outputs, *gradients))
 
 
-def test_a_spread_beyond_all_numbers_is_sent_as_a_finite_variance() -> None:
+def test_an_extreme_log_sigma_is_sent_as_a_finite_variance() -> None:
     model = network()
-    model[2].weight_spread.data.fill_(1e6)
-    model[4].weight_spread.data.fill_(-1e6)
+    model[2].weight_log_sigma.data.fill_(1e6)
+    model[4].weight_log_sigma.data.fill_(-1e6)
     variance = variance_of(read(model))
     assert variance[35:50].tolist() == pytest.approx([1e20] * 15)
     assert variance[50:59].tolist() == pytest.approx([1e-20] * 9)
@@ -143,7 +143,7 @@ def test_nothing_of_the_last_client_is_left() -> None:
     POSTERIOR.write(tensors_of(model), layout, message, EMPTY)
     for name, value in before.items():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-6, atol=0)
-    assert float(model[2].pace) == pytest.approx(0.1)
+    assert float(model[2].log_sigma_lr_scale) == pytest.approx(0.1)
     assert POSTERIOR.keep(tensors_of(model), layout) == {}
 
 
@@ -153,7 +153,7 @@ def test_a_convolution_in_another_order_of_memory_reads_the_same() -> None:
     layout = POSTERIOR.layout(model)
     message = drawn(layout.size)
     turned = working_copy_of(model)
-    assert not turned.model[0].weight_spread.is_contiguous()
+    assert not turned.model[0].weight_log_sigma.is_contiguous()
     POSTERIOR.write(turned.tensors, layout, message, EMPTY)
     found, plain = POSTERIOR.read(turned.tensors, layout), read(write(model, message))
     assert torch.equal(found.mean, plain.mean)
@@ -218,7 +218,7 @@ def test_a_federation_of_posteriors_learns_and_any_engine_gives_the_same_bits(co
     sigmas = torch.cat([each.log_variance.detach().flatten() for each in gaussians(serial.model)])
     moves = sigmas - 2 * math.log(0.03)
     assert bool((moves.abs() > 0.01).all()), "variances are learnt"
-    assert float(moves.abs().max()) < 0.2, "no faster than the pace lets them"
+    assert float(moves.abs().max()) < 0.2, "no faster than log_sigma_lr_scale allows"
 
 
 def test_where_processes_cannot_fork_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from steelyard.data.clients import Client
 from steelyard.engines import Serial
 from steelyard.layout import tensors_of
 from steelyard.objectives import Anchor, CrossEntropy, Distillation
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.sharing import Head
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import ClientId
 
 NAMES = ("ghent", "oslo", "turin")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
+from steelyard.simulation import SimulatedFederation as Federation
 
 Data = tuple[Tensor, Tensor]
 

@@ -8,8 +8,8 @@ from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.settings import Server, Training
+from steelyard.simulation import SimulatedFederation as Federation
 
 # Clients that fail
 

@@ -13,9 +13,9 @@ from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client, Population
 from steelyard.engines import Serial
 from steelyard.nn.zoo import light_cnn
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.federation import MOST_TESTED
 from steelyard.settings import Training
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Round
 
 # Reproducibility

@@ -12,8 +12,8 @@ from torch import Tensor
 from steelyard.engines import Engine, Serial
 from steelyard.engines.base import Look, Session, Workload
 from steelyard.layout import tensors_of
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.sharing import WholeModel
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply, State, Trained
 from steelyard.weighing import Consensus, Samples, Weigher
 

@@ -13,8 +13,8 @@ import steelyard as sy
 from steelyard.client.evaluation import predict
 from steelyard.data.clients import Client
 from steelyard.metrics.accuracy import balanced_accuracy
-from steelyard.server.result import Result
 from steelyard.server.federation import Predictor
+from steelyard.server.result import Result
 from steelyard.server.rows import traffic
 from steelyard.sharing import Head, WholeModel
 from steelyard.types import ClientId, Message

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
-from steelyard.server.aggregation import ServerState
 from steelyard.runs.state_file import load_state, save_state
+from steelyard.server.aggregation import ServerState
 from steelyard.server.state import FederationState
 from steelyard.specs import registry
 from steelyard.types import Message, RoundInfo, State, Weighed

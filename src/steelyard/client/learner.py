@@ -11,7 +11,7 @@ from steelyard.client.optimizers import OPTIMIZERS
 from steelyard.client.working_model import WorkingModel, working_copy_of
 from steelyard.data.examples import AnyExamples
 from steelyard.layout import Layout, tensors_of
-from steelyard.objectives.base import Local, Objective, nothing
+from steelyard.objectives.base import Local, Objective, add_no_gradient
 from steelyard.seeds import generator, seeded
 from steelyard.settings import Training
 from steelyard.sharing import Sharing
@@ -90,7 +90,7 @@ def descend(
     batches: Iterable[tuple[Tensor, Tensor]],
     parameters: Sequence[Tensor],
     training: Training,
-    add_gradient: Callable[[], None] = nothing,
+    add_gradient: Callable[[], None] = add_no_gradient,
 ) -> Iterator[Tensor]:
     """Minimise a loss batch by batch; yields the loss of each step after the step is made.
 

@@ -1,8 +1,8 @@
-"""How good predictions are: pure functions on tensors."""
+"""Metrics: pure functions on tensors."""
 
 from steelyard.metrics.accuracy import accuracy, nll
 from steelyard.metrics.calibration import Bins, bins, brier, ece, entropy
-from steelyard.metrics.correlation import coupling, spearman
+from steelyard.metrics.correlation import rank_correlations, spearman
 from steelyard.metrics.detection import auroc, detection
 from steelyard.metrics.fairness import fairness, worst
 from steelyard.metrics.temperature import fit_temperature, merge_temperatures, scaled
@@ -13,7 +13,6 @@ __all__ = [
     "auroc",
     "bins",
     "brier",
-    "coupling",
     "detection",
     "ece",
     "entropy",
@@ -21,6 +20,7 @@ __all__ = [
     "fit_temperature",
     "merge_temperatures",
     "nll",
+    "rank_correlations",
     "scaled",
     "spearman",
     "worst",

@@ -10,16 +10,16 @@ def accuracy(log_probabilities: Tensor, targets: Tensor) -> float:
 
 
 def balanced_accuracy(log_probabilities: Tensor, targets: Tensor) -> float:
-    """The mean over the classes that are there of the accuracy within each."""
+    """The mean of the accuracies within each class that occurs."""
     return accuracy_by_mix(log_probabilities, targets, torch.ones(log_probabilities.shape[1]))
 
 
 def accuracy_by_mix(log_probabilities: Tensor, targets: Tensor, mix: Tensor) -> float:
-    """The accuracy if the classes were as frequent as in `mix` [up to C]: of those that can be seen."""
+    """The accuracy if the classes that occur had the relative frequencies `mix` [at most C]."""
     classes = log_probabilities.shape[1]
-    right = (log_probabilities.argmax(dim=1) == targets).double()
+    correct = (log_probabilities.argmax(dim=1) == targets).double()
     counts = torch.bincount(targets, minlength=classes)
-    within = torch.bincount(targets, weights=right, minlength=classes) / counts.clamp(min=1)
+    within = torch.bincount(targets, weights=correct, minlength=classes) / counts.clamp(min=1)
     shares = F.pad(mix.double(), (0, classes - len(mix))) * (counts > 0)
     return float(shares @ within / shares.sum()) if shares.sum() > 0 else float("nan")
 

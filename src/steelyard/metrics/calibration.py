@@ -1,4 +1,4 @@
-"""How honest the probabilities of predicted log-probabilities [N, C] are; everything in float64."""
+"""Calibration of predicted log-probabilities [N, C], computed in float64."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ BINS = 15
 
 
 class Bins(NamedTuple):
-    """Predictions by confidence: the mean confidence, the accuracy and the size of each bin.
+    """Predictions grouped by confidence: mean confidence, accuracy and size of each bin.
 
-    An empty bin has confidence and accuracy 0.
+    Empty bins have confidence and accuracy 0.
     """
 
     confidence: Tensor
@@ -22,22 +22,22 @@ class Bins(NamedTuple):
 
     @property
     def ece(self) -> float:
-        """The gap between confidence and accuracy, averaged over the examples."""
+        """The gap |accuracy − confidence| of each bin, averaged over the examples."""
         return float(self.size @ (self.accuracy - self.confidence).abs() / self.size.sum())
 
 
 def bins(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Bins:
     """Bins of equal width over the confidence, (0, 1/count], ..., (1 - 1/count, 1], as in Guo et al. 2017."""
-    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
-    confidence = highest.exp()
+    log_confidence, predicted = log_probabilities.to(torch.float64).max(dim=1)
+    confidence = log_confidence.exp()
     edges = torch.linspace(0, 1, count + 1, dtype=torch.float64)
-    place = torch.bucketize(confidence, edges[1:-1])
-    sizes = torch.bincount(place, minlength=count).double()
-    held = sizes.clamp(min=1)
-    right = (predicted == targets).double()
+    index = torch.bucketize(confidence, edges[1:-1])
+    sizes = torch.bincount(index, minlength=count).double()
+    divisors = sizes.clamp(min=1)
+    correct = (predicted == targets).double()
     return Bins(
-        torch.bincount(place, confidence, minlength=count) / held,
-        torch.bincount(place, right, minlength=count) / held,
+        torch.bincount(index, confidence, minlength=count) / divisors,
+        torch.bincount(index, correct, minlength=count) / divisors,
         sizes,
     )
 
@@ -48,19 +48,19 @@ def ece(log_probabilities: Tensor, targets: Tensor) -> float:
 
 
 def brier(log_probabilities: Tensor, targets: Tensor) -> float:
-    """The squared distance of the probabilities from the truth, averaged over the examples: from 0 to 2."""
+    """Brier score: the mean of ‖p − one_hot(target)‖² over the examples, from 0 to 2."""
     probabilities = log_probabilities.to(torch.float64).exp()
-    of_truth = probabilities.gather(1, targets.unsqueeze(1)).squeeze(1)
-    return float((probabilities.square().sum(dim=1) - 2 * of_truth + 1).mean())
+    of_target = probabilities.gather(1, targets.unsqueeze(1)).squeeze(1)
+    return float((probabilities.square().sum(dim=1) - 2 * of_target + 1).mean())
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
-    """How undecided each prediction is, [N], in nats."""
-    each: Tensor = torch.special.entr(log_probabilities.to(torch.float64).exp())
-    return each.sum(dim=1)
+    """The entropy of each prediction, [N], in nats."""
+    terms: Tensor = torch.special.entr(log_probabilities.to(torch.float64).exp())
+    return terms.sum(dim=1)
 
 
 def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:
-    """What the probabilities are worth, each the better the smaller; the suffix goes to their names."""
+    """NLL, ECE and Brier score (smaller is better), with `suffix` appended to their names."""
     measures = {"nll": nll, "ece": ece, "brier": brier}
     return {name + suffix: measure(log_probabilities, targets) for name, measure in measures.items()}

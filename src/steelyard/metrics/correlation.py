@@ -1,23 +1,23 @@
-"""Whether what a rule says of the clients goes with how well they are served."""
+"""Rank correlation of clients' weights and evidence with their accuracies."""
 
 from collections.abc import Mapping
 
 from torch import Tensor
 
 
-def coupling(findings: Mapping[str, Tensor], accuracy: Tensor) -> dict[str, float]:
-    """Spearman's rank correlation of each finding [J] (weight, reliability, ...) with client accuracy [J].
+def rank_correlations(columns: Mapping[str, Tensor], accuracy: Tensor) -> dict[str, float]:
+    """Spearman's rank correlation of each column [J] (weight, reliability, ...) with client accuracy [J].
 
-    A client without an accuracy (nan) is left out. What has no meaning is left out too: a correlation of
-    fewer than three clients, or of something that is the same for all.
+    Clients without an accuracy (nan) are ignored. Undefined correlations are left out: those of fewer than
+    three clients, or of constant values.
     """
     known = ~accuracy.isnan()
-    values = {name: spearman(finding[known], accuracy[known]) for name, finding in findings.items()}
+    values = {name: spearman(column[known], accuracy[known]) for name, column in columns.items()}
     return {f"{name}_accuracy_spearman": value for name, value in values.items() if value is not None}
 
 
 def spearman(first: Tensor, second: Tensor) -> float | None:
-    """The correlation of the ranks, ties sharing theirs; None where it is not defined."""
+    """Spearman's rank correlation; None if undefined. Without scipy.stats, whose import takes 0.5 s."""
     if len(first) < 3:
         return None
     left, right = ranks(first), ranks(second)
@@ -27,7 +27,7 @@ def spearman(first: Tensor, second: Tensor) -> float | None:
 
 
 def ranks(values: Tensor) -> Tensor:
-    """From 1; equal values share the mean of theirs."""
-    below = (values.unsqueeze(1) > values).sum(dim=1)
-    alike = (values.unsqueeze(1) == values).sum(dim=1)
-    return below + (alike + 1).double() / 2
+    """Ranks from 1; equal values get the mean of their ranks."""
+    smaller = (values.unsqueeze(1) > values).sum(dim=1)
+    equal = (values.unsqueeze(1) == values).sum(dim=1)
+    return smaller + (equal + 1).double() / 2

@@ -1,38 +1,39 @@
-"""Whether a score tells two kinds apart: low weights adversaries from honest parties, for one."""
+"""How well a score separates two groups, such as adversaries from honest clients."""
 
 import torch
 from torch import Tensor
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """The chance that one from outside has a higher score than one from inside, ties counting half.
+    """The probability that a score from `outside` exceeds a score from `inside`; ties count half.
 
-    With the entropies of a model on known and on foreign data, how well it knows what it does not know.
+    With the entropies of predictions on in-distribution and out-of-distribution data, it measures how well
+    the model recognises unfamiliar inputs.
     """
     ordered = inside.sort().values
-    below = torch.searchsorted(ordered, outside)
-    not_above = torch.searchsorted(ordered, outside, right=True)
-    lower = (below + not_above).double() / 2
-    return float(lower.mean()) / len(inside)
+    smaller = torch.searchsorted(ordered, outside)
+    not_larger = torch.searchsorted(ordered, outside, right=True)
+    exceeded = (smaller + not_larger).double() / 2
+    return float(exceeded.mean()) / len(inside)
 
 
 def detection(weights: Tensor, adversary: Tensor) -> dict[str, float]:
-    """How well the weights [J] of a round find its adversaries [J] (bool); who was set aside has weight 0.
+    """How well the weights [J] of a round identify its adversaries [J] (bool). Rejected clients: weight 0.
 
-    AUROC is the chance that an adversary weighs less than an honest party, ties counting half. A party is
-    suspected if it has less than half of an equal share, 1/(2J); precision is the part of the suspects that
-    are adversaries, recall the part of the adversaries that are suspects. What has no meaning is left out:
-    everything unless both kinds are there, and precision where nobody is suspected.
+    AUROC is the probability that an adversary has a smaller weight than an honest client; ties count half.
+    Clients with less than half of an equal share, 1/(2J), are suspected: precision is the share of
+    adversaries among the suspects, recall the share of suspects among the adversaries. Undefined values are
+    left out: all of them without adversaries or without honest clients, and precision without suspects.
     """
-    guilty, honest = weights[adversary], weights[~adversary]
-    if not len(guilty) or not len(honest):
+    adversarial, honest = weights[adversary], weights[~adversary]
+    if not len(adversarial) or not len(honest):
         return {}
     suspected = weights < 0.5 / len(weights)
-    caught = float((suspected & adversary).sum())
-    found = {
-        "detection_auroc": auroc(-honest, -guilty),
-        "detection_recall": caught / len(guilty),
+    true_positives = float((suspected & adversary).sum())
+    scores = {
+        "detection_auroc": auroc(-honest, -adversarial),
+        "detection_recall": true_positives / len(adversarial),
     }
     if bool(suspected.any()):
-        found["detection_precision"] = caught / float(suspected.sum())
-    return found
+        scores["detection_precision"] = true_positives / float(suspected.sum())
+    return scores

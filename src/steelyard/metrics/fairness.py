@@ -1,4 +1,4 @@
-"""How evenly a model serves the clients, from the accuracy on each client's own test data."""
+"""How much accuracy differs between clients, measured on each client's own test data."""
 
 import math
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def fairness(accuracies: Tensor, examples: Tensor) -> dict[str, float]:
-    """Mean, spread and tail of the clients' accuracies [J]; `examples` [J] are what each one trains on.
+    """Mean, standard deviation, worst tenth and range of the clients' accuracies [J].
 
-    The mean weighted by them is what the examples are worth together (utilitarian), the plain mean and the
-    tail what the clients are (egalitarian).
+    `examples` [J] are the numbers of training examples. The mean weighted by them counts every example
+    equally (utilitarian); the plain mean and the worst tenth count every client equally (egalitarian).
     """
     weights = examples.to(accuracies.dtype) / examples.sum()
     return {
@@ -24,6 +24,6 @@ def fairness(accuracies: Tensor, examples: Tensor) -> dict[str, float]:
 
 
 def worst(accuracies: Tensor, share: float) -> float:
-    """The mean over the worst share of clients, at least one."""
+    """The mean over the clients with the lowest accuracies: this share of them, at least one."""
     count = max(1, math.floor(share * len(accuracies) + 1e-9))
     return float(torch.sort(accuracies).values[:count].mean())

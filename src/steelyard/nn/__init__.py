@@ -1,1 +1,1 @@
-"""Models and the parts they are made of."""
+"""Models and layers."""

@@ -1,8 +1,8 @@
 """Small convolutional networks of three families: a body that ends in an embedding, and one linear head.
 
-They differ in all but the length of the embedding, so clients with different ones can still share their heads
-(CHFL). Groups of channels are normalised rather than batches, because running statistics of one client's data
-say little about another's.
+All have an embedding of the same length, so that clients with different bodies can share their heads (CHFL).
+The default is group normalisation, because the running statistics of batch normalisation do not carry over
+from one client's data to another's.
 """
 
 import itertools
@@ -16,14 +16,14 @@ from steelyard.errors import InputError, unknown
 
 Norm = Literal["group", "batch"]
 GROUPS = 8
-LEAST = 16  # pixels on each side of an image
-SIDE = 2  # of what is left of it before the embedding: top and bottom, left and right tell digits apart
+MIN_IMAGE_SIDE = 16
+POOLED_SIDE = 2  # average pooling to 2×2, not 1×1: the position helps to tell digits apart
 
 
 def mobilenet(
     input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 8, norm: Norm = "group"
 ) -> nn.Module:
-    """Inverted residuals with depthwise convolutions and hard swish, in the manner of MobileNetV3, small."""
+    """Inverted residuals with depthwise convolutions and hard swish: a small network like MobileNetV3."""
     _check("mobilenet", input_shape, embed, width, norm)
     wide, wider = width * 3 // 2, width * 2
     body = (
@@ -55,7 +55,7 @@ def resnet(
 def vgg(
     input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64, width: int = 8, norm: Norm = "group"
 ) -> nn.Module:
-    """Plain 3×3 convolutions and max pooling after one, one and two (Simonyan and Zisserman, 2015, small)."""
+    """Three stages of one, one and two 3×3 convolutions with max pooling (Simonyan and Zisserman, 2015)."""
     _check("vgg", input_shape, embed, width, norm)
     wide, wider = width * 3 // 2, width * 2
     stages = ((input_shape[0], width), (width, wide), (wide, wider, wider))
@@ -64,7 +64,7 @@ def vgg(
 
 
 class _InvertedResidual(nn.Module):
-    """Widen to thrice, convolve each channel by itself, narrow with no nonlinearity (MobileNetV2 and V3)."""
+    """1×1 expansion to 3× the channels, depthwise 3×3, linear 1×1 projection (MobileNetV2 and V3)."""
 
     def __init__(self, channels: int, filters: int, norm: Norm, stride: int = 1) -> None:
         super().__init__()
@@ -104,9 +104,9 @@ class _BasicBlock(nn.Module):
 
 
 def _stage(channels: Sequence[int], norm: Norm) -> list[nn.Module]:
-    """3×3 convolutions from each number of channels to the next, and 2×2 max pooling after the last.
+    """3×3 convolutions from each number of channels to the next, with 2×2 max pooling after the last.
 
-    What comes after the pooling, normalisation and ReLU, has a quarter of the numbers to work on.
+    The pooling comes before the last normalisation and ReLU, which then process a quarter of the values.
     """
     steps = [(*_convolution(*pair, norm), nn.ReLU()) for pair in itertools.pairwise(channels)]
     *modules, normalisation, relu = itertools.chain(*steps)
@@ -116,7 +116,7 @@ def _stage(channels: Sequence[int], norm: Norm) -> list[nn.Module]:
 def _convolution(
     channels: int, filters: int, norm: Norm, *, kernel: int = 3, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Module, nn.Module]:
-    """A convolution that keeps an image's size, but for its stride, and a normalisation with the biases."""
+    """A convolution without bias, padded to keep the image size (at stride 1), and a normalisation."""
     convolution = nn.Conv2d(channels, filters, kernel, stride, kernel // 2, groups=groups, bias=False)
     return convolution, _normalisation(filters, norm)
 
@@ -128,16 +128,17 @@ def _normalisation(channels: int, norm: Norm) -> nn.Module:
 
 
 def _with_head(body: Iterable[nn.Module], channels: int, embed: int, num_classes: int) -> nn.Sequential:
-    """The body up to the embedding, as one module, and the head as the other."""
-    pooled = nn.AdaptiveAvgPool2d(SIDE), nn.Flatten()
-    embedding = nn.Sequential(*body, *pooled, nn.Linear(channels * SIDE**2, embed), nn.ReLU())
+    """A model of two modules: the body up to the embedding, and the head."""
+    pooling = nn.AdaptiveAvgPool2d(POOLED_SIDE), nn.Flatten()
+    embedding = nn.Sequential(*body, *pooling, nn.Linear(channels * POOLED_SIDE**2, embed), nn.ReLU())
     return nn.Sequential(embedding, nn.Linear(embed, num_classes))
 
 
 def _check(name: str, input_shape: tuple[int, ...], embed: int, width: int, norm: str) -> None:
-    if len(input_shape) != 3 or min(input_shape[1:]) < LEAST:
+    if len(input_shape) != 3 or min(input_shape[1:]) < MIN_IMAGE_SIDE:
         raise InputError(
-            f"{name} needs images of at least {LEAST}×{LEAST}, not inputs of shape {input_shape}; try mlp."
+            f"{name} needs images of at least {MIN_IMAGE_SIDE}×{MIN_IMAGE_SIDE}, not inputs of shape "
+            f"{input_shape}; try mlp."
         )
     if min(embed, width) < 1:
         raise InputError(f"{name}: embed and width must be at least 1, not {embed} and {width}.")

@@ -1,4 +1,4 @@
-"""Body and head: the last linear layer of a classifier, and everything before it."""
+"""The head of a classifier: its last linear layer, or a named one. Everything else is the body."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from steelyard.errors import InputError, unknown
 
 
 def head_name(model: nn.Module, layer: str | None = None) -> str:
-    """The name of a model's head: the layer that is named, or the last linear one."""
+    """The name of a model's head: `layer` if given, otherwise the last linear layer."""
     if layer is not None:
         modules = [name for name, _ in model.named_modules() if name]
         if layer not in modules:
@@ -14,5 +14,5 @@ def head_name(model: nn.Module, layer: str | None = None) -> str:
         return layer
     linear: list[str] = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
-        raise InputError(f"the model {type(model).__name__} has no linear layer to share; name its head.")
+        raise InputError(f"the model {type(model).__name__} has no linear layer; give the name of its head.")
     return linear[-1]

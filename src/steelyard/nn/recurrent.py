@@ -1,10 +1,10 @@
-"""Models that read a sequence."""
+"""Recurrent models."""
 
 from torch import Tensor, nn
 
 
 class CharLSTM(nn.Module):
-    """Reads characters one by one and tells the next."""
+    """An LSTM that reads a sequence of characters and predicts the next one."""
 
     def __init__(self, symbols: int, embed: int, hidden: int, layers: int) -> None:
         super().__init__()
@@ -13,7 +13,7 @@ class CharLSTM(nn.Module):
         self.output = nn.Linear(hidden, symbols)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Character numbers [B, L] to logits [B, symbols], from where the last character has left it."""
+        """Character indices [B, L] to logits [B, symbols], from the state after the last character."""
         states, _ = self.lstm(self.embedding(inputs))
         logits: Tensor = self.output(states[:, -1])
         return logits

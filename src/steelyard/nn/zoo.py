@@ -1,4 +1,4 @@
-"""Small models by name: `factory(input_shape, num_classes, settings) -> nn.Module`."""
+"""Small models by name. Each is a function `(input_shape, num_classes, **settings) -> nn.Module`."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int, *, bias: bool = True) -> nn.Module:
-    """One linear layer: linear regression, with the objective squared-error."""
+    """One linear layer; with the objective squared-error, linear regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes, bias=bias))
 
 
@@ -39,7 +39,7 @@ def logistic(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, layers: int = 1) -> nn.Module:
-    """A perceptron with `layers` hidden ReLU layers of `hidden` units."""
+    """A multilayer perceptron with `layers` hidden ReLU layers of `hidden` units."""
     modules: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)
     for _ in range(layers):
@@ -49,7 +49,7 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, lay
 
 
 def random_mlp(input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64) -> nn.Module:
-    """A perceptron of one to three hidden layers with 16 to 64 units, by chance, and an embedding (CHFL)."""
+    """An MLP of one to three hidden layers with 16 to 64 units, drawn at random, and an embedding (CHFL)."""
     widths = torch.randint(16, 65, (int(torch.randint(1, 4, ())),)).tolist()
     sizes = [math.prod(input_shape), *widths, embed]
     layers = [part for size in pairwise(sizes) for part in (nn.Linear(*size), nn.ReLU())]
@@ -87,9 +87,11 @@ def hybrid_cnn(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 def char_lstm(
     input_shape: tuple[int, ...], num_classes: int, *, embed: int = 8, hidden: int = 64, layers: int = 1
 ) -> nn.Module:
-    """Characters embedded, an LSTM, the next character (McMahan et al., 2017, with hidden 256, layers 2)."""
+    """An LSTM that predicts the next character (McMahan et al., 2017, use hidden 256 and layers 2)."""
     if len(input_shape) != 1:
-        raise InputError(f"char-lstm needs rows of characters, not inputs of shape {input_shape}; try mlp.")
+        raise InputError(
+            f"char-lstm needs sequences of characters, not inputs of shape {input_shape}; try mlp."
+        )
     return CharLSTM(num_classes, embed, hidden, layers)
 
 
@@ -100,10 +102,10 @@ def assorted(
     *,
     of: tuple[str, ...] = ("mobilenet", "resnet", "vgg"),
 ) -> nn.Module:
-    """Another model for every client, with embeddings of one length (CHFL).
+    """Different architectures for different clients, with embeddings of the same length (CHFL).
 
-    They take turns, and every next turn begins with the next model: clients that come round to the same
-    domain of `digit-domains` do not come round to the same model.
+    Clients take the models in turn, and each cycle starts one model later: clients with the same domain of
+    `digit-domains` then have different models.
     """
     return _named(of[(client + client // len(of)) % len(of)])(input_shape, num_classes)
 
@@ -115,17 +117,18 @@ def bayesian(
     base: str = "hybrid-cnn",
     last: int = 3,
     sigma: float = 0.03,
-    pace: float = 0.1,
+    log_sigma_lr_scale: float = 0.1,
     samples: int = 10,
 ) -> nn.Module:
-    """Another model with its `last` linear layers Bayesian, to be trained with objective elbo (BA-BFL)."""
-    return variational.bayesian(_named(base)(input_shape, num_classes), last, sigma, pace, samples)
+    """The model `base` with its `last` linear layers Bayesian; train it with the objective elbo (BA-BFL)."""
+    model = _named(base)(input_shape, num_classes)
+    return variational.bayesian(model, last, sigma, log_sigma_lr_scale, samples)
 
 
 def _named(base: str) -> Callable[..., nn.Module]:
-    """The model of this name, as a part of another one."""
-    around = ("assorted", "bayesian")
-    bases = {name.replace("_", "-"): globals()[name] for name in __all__ if name not in around}
+    """The model of this name, for use inside another one."""
+    wrappers = ("assorted", "bayesian")
+    bases = {name.replace("_", "-"): globals()[name] for name in __all__ if name not in wrappers}
     if base not in bases:
         raise unknown("model", base, bases)
     model: Callable[..., nn.Module] = bases[base]
@@ -133,12 +136,12 @@ def _named(base: str) -> Callable[..., nn.Module]:
 
 
 def _pooled_convolution(channels: int, filters: int) -> tuple[nn.Module, ...]:
-    """Pooling before the ReLU gives the same values as after it, on a quarter of the numbers."""
+    """The pooling comes before the ReLU: the result is the same, for a quarter of the ReLUs."""
     return nn.Conv2d(channels, filters, 5), nn.MaxPool2d(2), nn.ReLU()
 
 
 def _after_two_pooled_convolutions(name: str, input_shape: tuple[int, ...]) -> int:
-    """The number of positions left of an image after twice: 5×5 convolution, 2×2 pooling."""
+    """The number of pixels that remain of an image after two rounds of 5×5 convolution and 2×2 pooling."""
     if len(input_shape) != 3 or min(input_shape[1:]) < 16:
         raise InputError(
             f"{name} needs images of at least 16×16, not inputs of shape {input_shape}; try mlp."

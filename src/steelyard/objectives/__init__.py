@@ -1,4 +1,4 @@
-"""What does a client minimise? One objective a file."""
+"""Objectives: what a client minimises. One file each."""
 
 from steelyard.objectives.alignment import Alignment
 from steelyard.objectives.anchor import Anchor

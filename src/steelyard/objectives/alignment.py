@@ -1,4 +1,4 @@
-"""FedBaC's regulariser: go the way the federation has been going."""
+"""FedBaC's regulariser: align local training with the direction of the global model."""
 
 import math
 from collections.abc import Sequence
@@ -20,17 +20,18 @@ Form = Literal["gradient", "descent", "update"]
 
 @dataclass(frozen=True)
 class Alignment(Wrapper):
-    """Add λ(1 − cosine with v̄), the direction that the server offers, to another objective (FedBaC).
+    """Add λ(1 − cos(·, v̄)) to another objective, with v̄ the direction that the server offers (FedBaC).
 
-    The cosine with v̄ is, over the parameters that are both trained and shared, that of
+    `form` says what is compared with v̄, over the parameters that are both trained and shared:
 
-    - `gradient`: the batch's gradient g of the base's loss (Algorithm 1, as published). g points uphill, so
-      the term leads to where steps −g run against v̄; where the loss is convex, the way there is along v̄;
-    - `descent`: −g. The term leads to where steps run along v̄; the way there is against it;
-    - `update`: w − w_t, the way gone since the round began (§3.4).
+    - `gradient`: the gradient g of the base's loss on the batch (Algorithm 1, as published). g points uphill,
+      so the term favours weights at which the steps −g are opposed to v̄. For a convex loss, the term itself
+      moves the weights along v̄ to get there;
+    - `descent`: −g. The term favours weights at which the steps follow v̄, and moves them along −v̄;
+    - `update`: w − w_t, the update since the round began (§3.4).
 
-    The first two differentiate g again, exactly. While there is no direction, or it is 0, or w = w_t in
-    `update`, the term is 0.
+    The first two differentiate g again, exactly. The term is 0 if there is no direction, if v̄ = 0, or if
+    w = w_t in `update`.
     """
 
     strength: float = 1e-6
@@ -40,7 +41,7 @@ class Alignment(Wrapper):
     def __post_init__(self) -> None:
         if not 0 <= self.strength < math.inf:
             raise InputError(
-                f"objective 'alignment': strength must be a number of at least 0, not {self.strength}."
+                f"objective 'alignment': strength must be a finite number, at least 0, not {self.strength}."
             )
         if self.form not in get_args(Form):
             raise unknown("form", str(self.form), get_args(Form), of="objective 'alignment'")
@@ -63,7 +64,7 @@ class Alignment(Wrapper):
 
 
 def _shared(local: Local) -> tuple[list[Tensor], Tensor]:
-    """The parameters that are both trained and shared, and the direction offered for them, in one vector."""
+    """The parameters that are both trained and shared, and their part of the direction as one vector."""
     direction = local.broadcast.offers.get("direction")
     if direction is None:
         return [], torch.zeros(0)
@@ -95,21 +96,21 @@ def _bind_gradient(
 
 
 class _Aligned(Function):
-    """value + λ(1 − ⟨g, unit⟩ / (‖g‖ + ε)), differentiable by the value and by each part of g."""
+    """value + λ(1 − ⟨g, unit⟩ / (‖g‖ + ε)), differentiable with respect to the value and each part of g."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, unit: Tensor, strength: float, *gradients: Tensor) -> Tensor:
         gradient = _flat(gradients)
-        length, along = math.sqrt(gradient @ gradient), float(gradient @ unit)
-        scale = strength / (length + EPSILON)
-        back = scale * along / (length + EPSILON) / length if length > 0 else 0.0
-        ctx.slopes = gradient.mul_(back).sub_(unit, alpha=scale)
+        norm, projection = math.sqrt(gradient @ gradient), float(gradient @ unit)
+        scale = strength / (norm + EPSILON)
+        factor = scale * projection / (norm + EPSILON) / norm if norm > 0 else 0.0
+        ctx.derivative = gradient.mul_(factor).sub_(unit, alpha=scale)
         ctx.shapes = [part.shape for part in gradients]
-        return value + strength - scale * along
+        return value + strength - scale * projection
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
-        return slope, None, None, *_split(ctx.slopes * slope, ctx.shapes)
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        return grad_output, None, None, *_split(ctx.derivative * grad_output, ctx.shapes)
 
 
 def _bind_update(
@@ -118,42 +119,42 @@ def _bind_update(
     """§3.4: λ(1 − cos(v, v̄)) with v = w − w_t, and its gradient −λ(v̄/‖v̄‖ − cos·v/‖v‖)/‖v‖."""
     wide, shapes = direction.double(), [parameter.shape for parameter in parameters]
     start = _flat(parameters)
-    way, unit = torch.zeros_like(start), (wide / wide.norm()).to(start)
-    starts, ways, units = (_split(vector, shapes) for vector in (start, way, unit))
+    update, unit = torch.zeros_like(start), (wide / wide.norm()).to(start)
+    start_parts, update_parts, unit_parts = (_split(vector, shapes) for vector in (start, update, unit))
 
     @torch.no_grad()
     def measure() -> tuple[float, float]:
-        """How long the way is that was gone, and its cosine with the direction."""
-        for now, then, difference in zip(parameters, starts, ways, strict=True):
-            torch.sub(now, then, out=difference)
-        length = math.sqrt(way @ way)
-        return length, float(way @ unit) / length if length > 0 else 0.0
+        """The norm of the update, and its cosine with the direction."""
+        for parameter, start_part, update_part in zip(parameters, start_parts, update_parts, strict=True):
+            torch.sub(parameter, start_part, out=update_part)
+        norm = math.sqrt(update @ update)
+        return norm, float(update @ unit) / norm if norm > 0 else 0.0
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         value = base.loss(inputs, targets)
-        length, cosine = measure()
-        return value + strength * (1 - cosine) if length > 0 else value
+        norm, cosine = measure()
+        return value + strength * (1 - cosine) if norm > 0 else value
 
     @torch.no_grad()
     def add_gradient() -> None:
         base.add_gradient()
-        length, cosine = measure()
-        if length == 0:
+        norm, cosine = measure()
+        if norm == 0:
             return
-        for parameter, mine, wanted in zip(parameters, ways, units, strict=True):
+        for parameter, update_part, unit_part in zip(parameters, update_parts, unit_parts, strict=True):
             if parameter.grad is not None:
-                parameter.grad.add_(mine, alpha=strength * cosine / length**2)
-                parameter.grad.sub_(wanted, alpha=strength / length)
+                parameter.grad.add_(update_part, alpha=strength * cosine / norm**2)
+                parameter.grad.sub_(unit_part, alpha=strength / norm)
 
     return LocalLoss(loss, add_gradient)
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """One new vector, outside of autograd."""
+    """One new vector of all values, detached."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
 def _split(vector: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    """The parts of a vector, each in its shape."""
+    """Views of consecutive parts of a vector, in the given shapes."""
     parts = torch.split(vector, [shape.numel() for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,4 +1,4 @@
-"""Bodies that the shared head understands."""
+"""Train client bodies to produce embeddings that the shared head classifies."""
 
 import math
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from torch import Tensor
 from steelyard.errors import InputError
 from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Taught, Teacher, has_teacher
+from steelyard.objectives.teacher import Teacher, TeacherObjective, has_teacher
 
 
 @dataclass(frozen=True)
-class Anchor(Taught):
-    """Add the shared head's own cross-entropy on a client's embeddings to another objective.
+class Anchor(TeacherObjective):
+    """Add strength · the cross-entropy of the shared head on a client's embeddings to another objective.
 
-    The head stands still and the body learns to be understood by it. Heads that were grown on bodies of their
-    own live in unrelated embeddings, and their mean classifies nobody's; held to one head, bodies come to
-    speak one language, and what one client's head has learnt is of use to the next.
+    The shared head is frozen, and only the body is trained by this term. Heads that are trained on separate
+    bodies belong to unrelated embedding spaces, so that their mean classifies no client's embeddings. With
+    one common head, the embedding spaces become alike and clients can use each other's heads.
     """
 
     strength: float = 1.0
@@ -27,7 +27,7 @@ class Anchor(Taught):
     def __post_init__(self) -> None:
         if not 0 <= self.strength < math.inf:
             raise InputError(
-                f"objective 'anchor': strength must be a number of at least 0, not {self.strength}."
+                f"objective 'anchor': strength must be a finite number, at least 0, not {self.strength}."
             )
 
     def bind(self, local: Local) -> LocalLoss:

@@ -1,4 +1,4 @@
-"""What a client's objective is."""
+"""The interface of objectives: what a client minimises."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,70 +12,71 @@ from steelyard.layout import Layout
 from steelyard.types import Broadcast
 
 Targets = Literal["classes", "numbers", "any"]
-ANNOUNCED = frozenset({"classes"})
-"""What any run offers to who needs it: how many examples of each class all clients have together."""
+OFFERED_BY_EVERY_RUN = frozenset({"classes"})
+"""Vectors that any run offers if they are needed: the number of examples per class, over all clients."""
 
 
-def no_labels() -> Tensor:
-    """Of nobody."""
+def empty_labels() -> Tensor:
+    """Default for objectives that need no labels."""
     return torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """One client's round, as an objective sees it before the first step."""
+    """What an objective knows about a client and its round before the first training step."""
 
     model: nn.Module
     parameters: Sequence[Tensor]
-    """Those that are trained."""
+    """The trained parameters."""
     broadcast: Broadcast
     num_examples: int
     layout: Layout
-    """Where the tensors that travel lie in the vectors that came down."""
-    labels: Callable[[], Tensor] = no_labels
-    """Asks for the client's targets, all of them."""
+    """The place of the shared tensors in the vectors of the broadcast."""
+    labels: Callable[[], Tensor] = empty_labels
+    """Returns the targets of all examples of the client, [N]."""
 
 
-def nothing() -> None:
-    """No closed-form gradient to add."""
+def add_no_gradient() -> None:
+    """Default for objectives without a closed-form gradient."""
 
 
 class LocalLoss(NamedTuple):
-    """An objective made ready for one client's round."""
+    """An objective bound to one client and round."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
     """The differentiable mean loss of a batch (inputs, targets)."""
-    add_gradient: Callable[[], None] = nothing
-    """Adds to the parameters' gradients, after the backward pass, what has a closed form."""
+    add_gradient: Callable[[], None] = add_no_gradient
+    """Adds closed-form terms to the parameters' gradients; called after the backward pass."""
     losses: Callable[[Tensor, Tensor], Tensor] | None = None
-    """The loss of each example, where it is made of the model's outputs alone and the closed-form gradient is
-    elementwise. Then one binding serves many clients at once, with their parameters on top of each other."""
+    """The loss of each example, [B]. Given only if the loss depends on the model's outputs alone and
+    `add_gradient` is elementwise: then one binding can train many clients at once on stacked parameters."""
 
 
 class Objective(ABC):
-    """What does a client minimise? Objectives wrap each other: `Proximal(base=CrossEntropy())`."""
+    """What a client minimises. Objectives can wrap each other: `Proximal(base=CrossEntropy())`."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names of the vectors that something in the run must offer."""
+        """Names of the vectors that the broadcast must offer."""
         return frozenset()
 
     @property
     def targets(self) -> Targets:
-        """What the targets must be: class numbers, numbers to be met, or whatever the clients have."""
+        """What targets it accepts: "classes" (class indices), "numbers" (regression) or "any"."""
         return "any"
 
     @property
-    def of_head(self) -> bool:
-        """Whether it learns from a head that is shared."""
+    def needs_shared_head(self) -> bool:
+        """Whether clients must share a head, because the loss uses it."""
         return False
 
     @abstractmethod
-    def bind(self, local: Local) -> LocalLoss: ...
+    def bind(self, local: Local) -> LocalLoss:
+        """Prepare the objective for one client and round."""
 
 
 class Wrapper(Objective):
-    """An objective that adds something to another one, its `base`."""
+    """An objective that adds a term to another objective, its `base`."""
 
     base: Objective
 
@@ -88,5 +89,5 @@ class Wrapper(Objective):
         return self.base.targets
 
     @property
-    def of_head(self) -> bool:
-        return self.base.of_head
+    def needs_shared_head(self) -> bool:
+        return self.base.needs_shared_head

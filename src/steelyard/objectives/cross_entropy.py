@@ -1,4 +1,4 @@
-"""The plain classification loss."""
+"""Cross-entropy, optionally adjusted for each client's class frequencies."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +15,10 @@ from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 class CrossEntropy(Objective):
     """Mean cross-entropy of a batch.
 
-    With `balance` above 0, a client's own mix of classes is taken out of its logits in training, wholly at 1,
-    and that of all clients together put in its place (logit adjustment, Menon et al., 2021): a client that
-    has hardly seen a class does not learn, or teach, that there is none. For that, all class counts are added
-    up before the first round, and everyone is told the sum.
+    With `balance` > 0, the training logits are corrected from the client's class frequencies to those of all
+    clients together, fully at 1 (logit adjustment, Menon et al., 2021). A client with few examples of a class
+    then does not learn to never predict it. For this, the class counts of all clients are summed before the
+    first round and sent to every client.
     """
 
     label_smoothing: float = 0.0
@@ -51,15 +51,15 @@ class CrossEntropy(Objective):
 
 
 def _excess(local: Local) -> Tensor:
-    everyone = local.broadcast.offers.get("classes", torch.zeros(0))
-    return log_excess(local.labels().bincount(minlength=len(everyone)), everyone)
+    total = local.broadcast.offers.get("classes", torch.zeros(0))
+    return log_excess(local.labels().bincount(minlength=len(total)), total)
 
 
-def log_excess(own: Tensor, everyone: Tensor) -> Tensor:
-    """How much more frequent each class is here than among all, [C], from the counts of both.
+def log_excess(own: Tensor, total: Tensor) -> Tensor:
+    """log(class frequency at this client / class frequency at all clients), [C], from the counts of both.
 
-    Half an example for each class, in the mix of all, is taken to have been seen as well.
+    C/2 pseudo-examples with the overall frequencies are added to the client's counts.
     """
-    usual = (everyone + 0.5) / (everyone + 0.5).sum()
-    seen = own + len(own) / 2 * usual
-    return (seen / seen.sum() / usual).log()
+    overall = (total + 0.5) / (total + 0.5).sum()
+    smoothed = own + len(own) / 2 * overall
+    return (smoothed / smoothed.sum() / overall).log()

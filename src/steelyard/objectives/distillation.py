@@ -10,17 +10,17 @@ from torch import Tensor
 from steelyard.errors import InputError
 from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
-from steelyard.objectives.teacher import Taught, Teacher, has_teacher
+from steelyard.objectives.teacher import Teacher, TeacherObjective, has_teacher
 
 
 @dataclass(frozen=True)
-class Distillation(Taught):
-    """Add α · DKD between a client's own head and the shared one, its teacher, to another objective (CHFL).
+class Distillation(TeacherObjective):
+    """Add α · DKD between a client's own head and the shared head, its teacher, to another objective (CHFL).
 
-    The teacher is the head that came down, on the client's own embeddings; there is none in the first round.
-    The temperature of the classes that are not the target falls from 2β + 1 to 1 over the rounds; as
-    `literal`, only the teacher has it. The published rule adds heads up where the mean is taken here: that
-    is a `scale` of the teacher's logits by the number of clients.
+    The teacher is the shared head on the client's own embeddings; in the first round there is none. The
+    temperature of the non-target classes falls from 2β + 1 to 1 over the rounds, for student and teacher or,
+    with `literal`, for the teacher only. The published rule sums the heads where steelyard averages them; to
+    reproduce it, set `scale`, a factor on the teacher's logits, to the number of clients.
     """
 
     alpha: float = 0.5
@@ -33,12 +33,12 @@ class Distillation(Taught):
         for name in ("alpha", "beta", "scale"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(
-                    f"objective 'distillation': {name} must be a number of at least 0, "
+                    f"objective 'distillation': {name} must be a finite number, at least 0, "
                     f"not {getattr(self, name)}."
                 )
 
     def teacher(self, local: Local) -> Teacher:
-        """Who teaches: the head that came down."""
+        """The teacher; subclasses can use another one."""
         return Teacher(local)
 
     def bind(self, local: Local) -> LocalLoss:
@@ -51,9 +51,9 @@ class Distillation(Taught):
             with teacher:
                 value = base.loss(inputs, targets)
             with torch.no_grad():
-                taught = self.scale * teacher(teacher.embedding)
-            own = 1.0 if self.literal else heat
-            return value + self.alpha * dkd(teacher.logits, taught, targets, own, heat)
+                teacher_logits = self.scale * teacher(teacher.embedding)
+            student_heat = 1.0 if self.literal else heat
+            return value + self.alpha * dkd(teacher.logits, teacher_logits, targets, student_heat, heat)
 
         return LocalLoss(loss, base.add_gradient)
 
@@ -61,35 +61,36 @@ class Distillation(Taught):
 def dkd(
     student: Tensor, teacher: Tensor, targets: Tensor, student_heat: float, teacher_heat: float
 ) -> Tensor:
-    """KL(b̄‖b) + KL(p̄‖p), the mean over a batch of logits [B, C].
+    """KL(b̄‖b) + KL(p̄‖p), averaged over a batch of logits [B, C]; the bar marks the teacher.
 
-    b is (the target's probability, all the rest), at temperature 1; p are the others among themselves.
+    b = (probability of the target, probability of all other classes), at temperature 1. p are the
+    probabilities of the other classes, given that it is one of them.
     """
-    chosen = F.one_hot(targets, student.shape[1]).bool()
-    target = kl(binary(teacher, chosen), binary(student, chosen))
-    if student.shape[1] == 2:  # one other class is certain among itself
+    is_target = F.one_hot(targets, student.shape[1]).bool()
+    target = kl(binary(teacher, is_target), binary(student, is_target))
+    if student.shape[1] == 2:  # with one other class, p = 1 for student and teacher
         return target.mean()
-    rest = kl(others(teacher, chosen, teacher_heat), others(student, chosen, student_heat))
+    rest = kl(others(teacher, is_target, teacher_heat), others(student, is_target, student_heat))
     return (target + rest).mean()
 
 
-def binary(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Log-probabilities [B, 2] of the target and of all others together."""
-    sums = [logits.masked_fill(mask, -math.inf).logsumexp(dim=1) for mask in (~chosen, chosen)]
+def binary(logits: Tensor, is_target: Tensor) -> Tensor:
+    """Log-probabilities [B, 2] of the target and of all other classes together."""
+    sums = [logits.masked_fill(mask, -math.inf).logsumexp(dim=1) for mask in (~is_target, is_target)]
     return torch.stack(sums, dim=1).log_softmax(dim=1)
 
 
-def others(logits: Tensor, chosen: Tensor, heat: float) -> Tensor:
-    """Log-probabilities [B, C − 1] of the others among themselves."""
-    rest = logits[~chosen].view(len(logits), -1)
+def others(logits: Tensor, is_target: Tensor, heat: float) -> Tensor:
+    """Log-probabilities [B, C − 1] of the other classes, given that it is one of them."""
+    rest = logits[~is_target].view(len(logits), -1)
     return (rest / heat).log_softmax(dim=1)
 
 
-def kl(wanted: Tensor, given: Tensor) -> Tensor:
-    """KL(wanted‖given) of each row of log-probabilities."""
-    return (wanted.exp() * (wanted - given)).sum(dim=1)
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p‖q) of each row of log-probabilities."""
+    return (p.exp() * (p - q)).sum(dim=1)
 
 
 def temperature(round: int, rounds: int, beta: float) -> float:
-    """From 2β + 1 down to 1, along a cosine; 1 if nobody knows how many rounds there will be."""
+    """Falls from 2β + 1 to 1 along a cosine; 1 if the number of rounds is unknown."""
     return beta * (1 + math.cos(math.pi * round / rounds)) + 1 if rounds > 0 else 1.0

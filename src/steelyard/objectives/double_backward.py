@@ -1,8 +1,8 @@
-"""Layers whose gradient is itself quick to differentiate, for objectives that are made of gradients.
+"""Convolutions and max poolings with a fast double backward, for objectives that contain gradients.
 
-torch differentiates a convolution's gradient through convolutions of unusual shapes, with the batch as
-channels and whole images as kernels, and a pooling's with tensors of zeros. The same derivatives are ordinary
-convolutions and their gradients, and a gather.
+torch's double backward of a convolution uses convolutions of unusual shapes, with the batch as channels and
+whole images as kernels; that of a max pooling uses tensors of zeros. Here the same derivatives are
+ordinary convolutions and their gradients, and a gather.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
-_convolve, _deconvolve = aten.convolution.default, aten.convolution_backward.default
-_pool, _unpool = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
+_convolve, _convolve_backward = aten.convolution.default, aten.convolution_backward.default
+_pool, _pool_backward = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
 
 
 class FastDoubleBackward(TorchFunctionMode):
-    """Inside this context, 2-d convolutions and max poolings are made to be differentiated twice.
+    """Inside this context, 2-d convolutions and max poolings use the fast double backward.
 
-    Values and derivatives are torch's, up to rounding.
+    Values and derivatives equal torch's, up to rounding.
     """
 
     def __torch_function__(
@@ -32,7 +32,7 @@ class FastDoubleBackward(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return _INSTEAD.get(func, func)(*args, **(kwargs or {}))
+        return _REPLACEMENTS.get(func, func)(*args, **(kwargs or {}))
 
 
 def _conv2d(
@@ -67,7 +67,7 @@ def _max_pool2d(
     return _Pooling.apply(input, settings)  # type: ignore[no-untyped-call]
 
 
-_INSTEAD: Mapping[Callable[..., Any], Callable[..., Any]] = {
+_REPLACEMENTS: Mapping[Callable[..., Any], Callable[..., Any]] = {
     F.conv2d: _conv2d,
     F.max_pool2d: _max_pool2d,
 }
@@ -81,68 +81,69 @@ class _Convolution(Function):
         return _convolve(inputs, weight, bias, *settings)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
-        arguments = (slope, *ctx.saved_tensors, ctx.settings, ctx.needs_input_grad[:3])
-        return *_ConvolutionSlopes.apply(*arguments), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        arguments = (grad_output, *ctx.saved_tensors, ctx.settings, ctx.needs_input_grad[:3])
+        return *_ConvolutionBackward.apply(*arguments), None  # type: ignore[no-untyped-call]
 
 
-class _ConvolutionSlopes(Function):
-    """The gradients by inputs, weight and bias: each is linear in the slope and in one of the others."""
+class _ConvolutionBackward(Function):
+    """Gradients by inputs, weight and bias; each is linear in grad_output and in weight or inputs."""
 
     @staticmethod
     def forward(
-        ctx: Any, slope: Tensor, inputs: Tensor, weight: Tensor, settings: Any, wanted: Sequence[bool]
+        ctx: Any, grad_output: Tensor, inputs: Tensor, weight: Tensor, settings: Any, needed: Sequence[bool]
     ) -> Any:
-        ctx.save_for_backward(slope, inputs, weight)
-        ctx.settings, ctx.wanted = settings, wanted
-        return _deconvolve(slope, inputs, weight, [len(weight)], *settings, wanted)
+        ctx.save_for_backward(grad_output, inputs, weight)
+        ctx.settings, ctx.needed = settings, needed
+        return _convolve_backward(grad_output, inputs, weight, [len(weight)], *settings, needed)
 
     @staticmethod
-    def backward(ctx: Any, by_inputs: Tensor, by_weight: Tensor, by_bias: Tensor) -> Any:
-        slope, inputs, weight = ctx.saved_tensors
-        to_slope = _convolve(inputs, by_weight, by_bias if ctx.wanted[2] else None, *ctx.settings)
-        if not ctx.wanted[0]:
-            return to_slope, None, None, None, None
-        to_slope += _convolve(by_inputs, weight, None, *ctx.settings)
+    def backward(ctx: Any, d_inputs: Tensor, d_weight: Tensor, d_bias: Tensor) -> Any:
+        """d_x is the derivative of the result by the gradient of x."""
+        grad_output, inputs, weight = ctx.saved_tensors
+        by_grad_output = _convolve(inputs, d_weight, d_bias if ctx.needed[2] else None, *ctx.settings)
+        if not ctx.needed[0]:
+            return by_grad_output, None, None, None, None
+        by_grad_output += _convolve(d_inputs, weight, None, *ctx.settings)
         inputs_only, weight_only = (True, False, False), (False, True, False)
-        to_inputs = _deconvolve(slope, inputs, by_weight, None, *ctx.settings, inputs_only)[0]
-        to_weight = _deconvolve(slope, by_inputs, weight, None, *ctx.settings, weight_only)[1]
-        return to_slope, to_inputs, to_weight, None, None
+        by_inputs = _convolve_backward(grad_output, inputs, d_weight, None, *ctx.settings, inputs_only)[0]
+        by_weight = _convolve_backward(grad_output, d_inputs, weight, None, *ctx.settings, weight_only)[1]
+        return by_grad_output, by_inputs, by_weight, None, None
 
 
 class _Pooling(Function):
     @staticmethod
     def forward(ctx: Any, images: Tensor, settings: Any) -> Any:
-        pooled, places = _pool(images, *settings)
-        ctx.save_for_backward(images, places)
+        pooled, indices = _pool(images, *settings)
+        ctx.save_for_backward(images, indices)
         ctx.settings = settings
         return pooled
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Any:
-        images, places = ctx.saved_tensors
-        arguments = (slope, images.detach(), places, ctx.settings)
-        return _PoolingSlopes.apply(*arguments), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        images, indices = ctx.saved_tensors
+        arguments = (grad_output, images.detach(), indices, ctx.settings)
+        return _PoolingBackward.apply(*arguments), None  # type: ignore[no-untyped-call]
 
 
-class _PoolingSlopes(Function):
-    """The gradient by the images: each slope goes where the largest value was."""
-
-    @staticmethod
-    def forward(ctx: Any, slope: Tensor, images: Tensor, places: Tensor, settings: Any) -> Any:
-        ctx.save_for_backward(places)
-        return _unpool(slope, images, *settings, places)
+class _PoolingBackward(Function):
+    """The gradient by the images: each entry of grad_output is added where the largest value was."""
 
     @staticmethod
-    def backward(ctx: Any, by_images: Tensor) -> Any:
-        (places,) = ctx.saved_tensors
-        return _pick(by_images, places), None, None, None
+    def forward(ctx: Any, grad_output: Tensor, images: Tensor, indices: Tensor, settings: Any) -> Any:
+        ctx.save_for_backward(indices)
+        return _pool_backward(grad_output, images, *settings, indices)
+
+    @staticmethod
+    def backward(ctx: Any, d_images: Tensor) -> Any:
+        (indices,) = ctx.saved_tensors
+        return _pick(d_images, indices), None, None, None
 
 
-def _pick(images: Tensor, places: Tensor) -> Tensor:
-    """The values at these places of each image, without turning images round that lie channels-last."""
+def _pick(images: Tensor, indices: Tensor) -> Tensor:
+    """The values at these indices of each image; channels-last images are not copied to another layout."""
     if images.is_contiguous():
-        return images.flatten(2).gather(2, places.flatten(2)).view(places.shape)
-    last = places.permute(0, 2, 3, 1)
+        return images.flatten(2).gather(2, indices.flatten(2)).view(indices.shape)
+    last = indices.permute(0, 2, 3, 1)
     picked = images.permute(0, 2, 3, 1).flatten(1, 2).gather(1, last.flatten(1, 2))
     return picked.view(last.shape).permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""FedProx (Li et al., 2020): stay near the model that came down."""
+"""FedProx (Li et al., 2020): penalise the distance from the round's shared model."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from steelyard.objectives.cross_entropy import CrossEntropy
 
 @dataclass(frozen=True)
 class Proximal(Wrapper):
-    """Add μ/2 ‖w − w_t‖², the distance from the round's model, to another objective (FedProx)."""
+    """Add μ/2 ‖w − w_t‖² to another objective, with w_t the round's shared model (FedProx)."""
 
     mu: float = 0.01
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value

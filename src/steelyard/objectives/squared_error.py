@@ -1,4 +1,4 @@
-"""The plain regression loss."""
+"""Squared error, for regression."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 @dataclass(frozen=True)
 class SquaredError(Objective):
-    """Mean squared error of a batch, of a model with one output: for targets that are numbers."""
+    """Mean squared error of a batch, for regression with a model that has one output."""
 
     @property
     def targets(self) -> Targets:
@@ -18,7 +18,7 @@ class SquaredError(Objective):
 
     def bind(self, local: Local) -> LocalLoss:
         def losses(inputs: Tensor, targets: Tensor) -> Tensor:
-            outputs: Tensor = local.model(inputs).reshape(targets.shape)  # fails if there is more than one
+            outputs: Tensor = local.model(inputs).reshape(targets.shape)  # fails for more than one output
             return F.mse_loss(outputs, targets.to(outputs.dtype), reduction="none")
 
         return LocalLoss(lambda inputs, targets: losses(inputs, targets).mean(), losses=losses)

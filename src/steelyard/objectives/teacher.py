@@ -1,4 +1,4 @@
-"""The shared head as a teacher: what it says of the embeddings that a client's own body makes (CHFL)."""
+"""The shared head as a teacher: its logits for the embeddings of a client's own body (CHFL)."""
 
 import copy
 from types import TracebackType
@@ -12,9 +12,10 @@ from steelyard.objectives.base import Local, Targets, Wrapper
 
 
 class Teacher:
-    """The head that came down, as it came; a Bayesian one at its means.
+    """A frozen copy of the round's shared head; Bayesian layers use their means.
 
-    Inside of `with teacher:`, what passes the client's own head is seen: its `embedding` and its `logits`.
+    Inside `with teacher:`, a forward hook stores the input and output of the client's own head as `embedding`
+    and `logits`.
     """
 
     def __init__(self, local: Local) -> None:
@@ -30,30 +31,30 @@ class Teacher:
         return logits
 
     def __enter__(self) -> None:
-        self.hook = self.student.register_forward_hook(self._see)
+        self.hook = self.student.register_forward_hook(self._store)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.hook.remove()
 
-    def _see(self, head: nn.Module, inputs: tuple[Any, ...], logits: Tensor) -> None:
+    def _store(self, head: nn.Module, inputs: tuple[Any, ...], logits: Tensor) -> None:
         self.embedding: Tensor = inputs[0]
         self.logits = logits
 
 
-class Taught(Wrapper):
-    """An objective that adds what the shared head says of a client's classes."""
+class TeacherObjective(Wrapper):
+    """A classification objective whose added term uses the shared head as a teacher."""
 
     @property
     def targets(self) -> Targets:
         return "classes"
 
     @property
-    def of_head(self) -> bool:
+    def needs_shared_head(self) -> bool:
         return True
 
 
 def has_teacher(local: Local) -> bool:
-    """Whether a head has been merged yet: the first that comes down knows nothing."""
+    """Whether the shared head has been trained: in the first round it is the initial one."""
     return local.broadcast.round > 1

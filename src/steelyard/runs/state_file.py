@@ -16,14 +16,13 @@ from steelyard.types import Message, Round
 def save_state(state: FederationState, path: Path) -> None:
     """Write a state so that a crash never leaves half a file."""
     server = state.server
-    average = Message(*(None, None)) if server.average is None else server.average  # type: ignore[arg-type]
     named: dict[Name, Tensor | None] = {
         ("mean",): server.message.mean,
         ("variance",): server.message.variance,
         ("velocity",): server.velocity,
         ("lengths",): server.lengths,
-        ("average-mean",): average.mean,
-        ("average-variance",): average.variance,
+        ("average-mean",): None if server.average is None else server.average.mean,
+        ("average-variance",): None if server.average is None else server.average.variance,
         **{("weighing", key): value for key, value in server.weighing.items()},
     }
     values = {
@@ -46,9 +45,8 @@ def load_state(path: Path) -> FederationState:
         server = ServerState(
             message, weighing, tensors.get(("velocity",)), average, tensors.get(("lengths",))
         )
-        return FederationState(
-            int(values["round"]), server, _round(values["pending"]), float(values["best"]), int(values["stale"])
-        )
+        pending, best, stale = _round(values["pending"]), float(values["best"]), int(values["stale"])
+        return FederationState(int(values["round"]), server, pending, best, stale)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"cannot resume from {path}: it is not a state of steelyard ({error}).") from None
 

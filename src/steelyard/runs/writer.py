@@ -1,4 +1,4 @@
-"""Writes a run to disk: a folder with spec.toml, environment.json, record.sqlite, model and state as safetensors.
+"""Writes a run to a folder: spec.toml, environment.json, record.sqlite, and model and state as safetensors.
 
 The tables `rounds` and `clients` have a row for each round and for each client in each round; two runs with
 the same seed have equal tables. Wall times are in `timings`. Every round is one transaction, so the completed
@@ -69,9 +69,12 @@ class Recorder:
             self.database.executescript(_SCHEMA)
             self.note(**(meta or {}), started=_now())
         else:
-            self._delete_after(after)
+            with self.database:
+                self._delete_after(after)
+                self.database.execute("DELETE FROM meta WHERE key IN ('ended', 'error')")
         self._columns = {table: self._names(table) for table in TABLES}
         self._due = 0.0
+        self._incomplete = after  # the last round that is recorded without the scores of its model
         self.note(status="running")
 
     def _make_folder(self, spec: str | None) -> None:
@@ -82,11 +85,9 @@ class Recorder:
             (self.path / SPEC).write_text(spec, "utf-8")
         (self.path / ENVIRONMENT).write_text(json.dumps(environment(), indent=2) + "\n", "utf-8")
 
-    def _delete_after(self, after: int) -> None:
-        with self.database:
-            for table in TABLES:
-                self.database.execute(f"DELETE FROM {table} WHERE round > ?", (after,))
-            self.database.execute("DELETE FROM meta WHERE key IN ('ended', 'error')")
+    def _delete_after(self, number: int) -> None:
+        for table in TABLES:
+            self.database.execute(f"DELETE FROM {table} WHERE round > ?", (number,))
 
     def _names(self, table: str) -> set[str]:
         return {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
@@ -97,9 +98,11 @@ class Recorder:
             self.database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
     def __call__(self, round: Round) -> None:
-        """Commit one round; a row that is there already is replaced."""
+        """Commit one round; if it was written before it was complete, it is replaced."""
         rows = [{"round": round.number, **row} for row in round.clients]
         with self.database:
+            if self._incomplete == round.number:
+                self._delete_after(round.number - 1)
             self._insert("rounds", [{"round": round.number, **round.metrics}])
             self._insert("clients", rows)
             self._insert("timings", [{"round": round.number, **round.seconds}])
@@ -112,6 +115,7 @@ class Recorder:
         save_state(state, self.path / STATE)
         if state.pending is not None:
             self(state.pending)
+            self._incomplete = state.round
         self._due = time.monotonic() + STATE_SECONDS
 
     def finish(self, state: FederationState, model: nn.Module) -> None:
@@ -144,7 +148,7 @@ class Recorder:
             columns = ", ".join(_quoted(name) for name in names)
             places = ", ".join("?" for _ in names)
             self.database.executemany(
-                f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({places})", [tuple(row.values()) for row in alike]
+                f"INSERT INTO {table} ({columns}) VALUES ({places})", [tuple(row.values()) for row in alike]
             )
 
 

@@ -130,8 +130,8 @@ class Federation:
                     self.sites.commit(state.round)
                     keeper.save(state)
         finally:  # also when interrupted: the run can be resumed from its last round
+            self.sites.commit(state.round)
             if keeper is not None:
-                self.sites.commit(state.round)
                 keeper.finish(state, self.model_after(state))
         return Result(tuple(history), tuple(rows), self.model_after(state), state)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from steelyard.layout import Layout
-from steelyard.metrics import coupling
+from steelyard.metrics import rank_correlations
 from steelyard.server.aggregation import Aggregated
 from steelyard.types import ClientId, Failure, Message, Reply, Row, Value
 
@@ -50,7 +50,7 @@ def correlation_metrics(rows: Sequence[Row], scores: Mapping[ClientId, float]) -
     names = ["weight", *(["reliability"] if "reliability" in used[0] else [])]
     columns = {name: torch.tensor([row[name] for row in used], dtype=torch.float64) for name in names}
     accuracies = [scores.get(str(row["client"]), float("nan")) for row in used]
-    return coupling(columns, torch.tensor(accuracies, dtype=torch.float64))
+    return rank_correlations(columns, torch.tensor(accuracies, dtype=torch.float64))
 
 
 def client_rows(

@@ -1,4 +1,4 @@
-"""What travels? One answer a file."""
+"""Sharing rules: which part of a model clients and server exchange. One file each."""
 
 from steelyard.sharing.base import Sharing
 from steelyard.sharing.head import Head

@@ -1,4 +1,4 @@
-"""What a sharing rule is."""
+"""The interface of sharing rules."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,38 +13,38 @@ Tensors = Mapping[str, Tensor]
 
 
 class Sharing(ABC):
-    """What travels, and what stays with the client?"""
+    """Which tensors of a model are shared, and which stay with the client."""
 
     @property
     def slots(self) -> frozenset[str]:
-        """The vectors that a message carries."""
+        """The vectors in a message."""
         return frozenset({"mean"})
 
     @property
     def has_private_layers(self) -> bool:
-        """Whether every client ends up with a model of its own, part of which never travels."""
+        """Whether part of each client's model is never shared, so that every client has its own model."""
         return False
 
     @abstractmethod
     def layout(self, model: nn.Module) -> Layout:
-        """Where the tensors that travel lie in the message."""
+        """The place of each shared tensor in the message vectors."""
 
     @abstractmethod
     def read(self, tensors: Tensors, layout: Layout) -> Message:
-        """The message that describes a model."""
+        """The message for a model's shared tensors."""
 
     @abstractmethod
     def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
-        """Make a model from what came down and what stayed with the client."""
+        """Load the server's message and the client's kept state into a model."""
 
     @abstractmethod
     def keep(self, tensors: Tensors, layout: Layout) -> State:
-        """What stays with the client until its next round."""
+        """Copies of the tensors that the client keeps until its next round."""
 
     def start(self, tensors: Tensors, layout: Layout) -> State:
-        """What a client has before its first round, from its model as it was built."""
+        """The state of a client before its first round, from its initial model."""
         return self.keep(tensors, layout)
 
     def without_private_head(self, state: State) -> State:
-        """What a client has kept, without its own form of what travels: to look at that on its data."""
+        """The state without the client's own copy of the shared tensors, to evaluate the server's instead."""
         return state

@@ -1,4 +1,4 @@
-"""Only the head travels (CHFL): bodies may differ, and stay where they are."""
+"""Share only the head (CHFL): bodies stay with the clients and may differ."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ BODY, HEAD = "body.", "head."
 
 @dataclass(frozen=True)
 class Head(Sharing):
-    """The head of every model travels, and its body, of whatever kind, stays with its client.
+    """Share the head of every model; the body stays with its client and may have any architecture.
 
-    The head is the layer of this name or, by default, the last linear one. With `adopt`, a client goes on
-    from the merged head; without it, from its own, and the merged one is there for an objective to learn
-    from. Clients that do not adopt it begin with one head in common, or with `common = false` each with its
-    own. A `posterior` has variances, too.
+    The head is the layer named `layer` or, by default, the last linear layer. With `adopt`, a client
+    continues from the merged head. Without it, the client continues from its own head, and the merged head is
+    a teacher for objectives such as `Distillation`. Clients that do not adopt start from a common head or,
+    with `common = false`, each from its own. With `posterior`, variances are shared as well.
     """
 
     layer: str | None = None
@@ -33,7 +33,7 @@ class Head(Sharing):
 
     @property
     def slots(self) -> frozenset[str]:
-        return self._inside.slots
+        return self._rule.slots
 
     @property
     def has_private_layers(self) -> bool:
@@ -41,18 +41,17 @@ class Head(Sharing):
 
     def layout(self, model: nn.Module) -> Layout:
         name = head_name(model, self.layer)
-        whole = self._inside.layout(model)
-        layout = whole.within(f"{name}." if name else "")
+        layout = self._rule.layout(model).within(f"{name}." if name else "")
         if not layout.parameters:
             raise InputError(f"the head {name!r} of the model {type(model).__name__} has no parameters.")
         return layout
 
     def read(self, tensors: Tensors, layout: Layout) -> Message:
-        return self._inside.read(tensors, layout)
+        return self._rule.read(tensors, layout)
 
     def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
-        """The head is the one that came down, unless the client has kept its own."""
-        self._inside.write(tensors, layout, message, state)
+        """Load the server's head, unless the client has kept its own."""
+        self._rule.write(tensors, layout, message, state)
         for name, value in state.items():
             tensors[name.partition(".")[2]].copy_(value)
 
@@ -67,8 +66,8 @@ class Head(Sharing):
         return {name: value for name, value in state.items() if name.startswith(BODY)}
 
     @property
-    def _inside(self) -> Sharing:
-        """How the head itself travels."""
+    def _rule(self) -> Sharing:
+        """How the head's own tensors are shared."""
         return Posterior() if self.posterior else WholeModel()
 
     def _body(self, tensors: Tensors, layout: Layout) -> dict[str, torch.Tensor]:

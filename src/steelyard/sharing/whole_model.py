@@ -1,4 +1,4 @@
-"""The whole model travels."""
+"""Share the whole model."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from steelyard.types import EMPTY, Message, State
 
 @dataclass(frozen=True)
 class WholeModel(Sharing):
-    """Every parameter and floating-point buffer travels; nothing stays behind."""
+    """Share every parameter and floating-point buffer; clients keep no state."""
 
     def layout(self, model: nn.Module) -> Layout:
         return layout_of(model)
