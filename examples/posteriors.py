@@ -44,7 +44,7 @@ bayesian = sy.bayesian(network, last=3, samples=30)
 plain = sy.Algorithm(combining=Rklb(), **posteriors)
 careful = sy.Algorithm(
     weighing=Majority(),
-    combining=Rklb(hold=2.0),  # no variance further than ×/÷ 2 from the median
+    combining=Rklb(variance_ratio_limit=2.0),  # no variance further than ×/÷ 2 from the median
     server=sy.Server(geometry="precision"),  # the weighing rule sees who claims too much
     **posteriors,
 )

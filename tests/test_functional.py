@@ -290,19 +290,19 @@ def test_a_file_is_combined_by_parts(
 ) -> None:
     monkeypatch.setattr(functional, "PART_BYTES", 8 * 7 * 30_000)
     rows, weights = unequal(), torch.tensor([1, 2, 3, 4, 3, 2, 1]) / 16
-    spread = torch.ones_like(rows) if "variance" in registry.find("combining", rule).needs else None  # type: ignore[attr-defined]
-    combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule, variances=spread)
-    at_once = combine(rows, weights, rule, variances=spread)
+    variances = torch.ones_like(rows) if "variance" in registry.find("combining", rule).needs else None  # type: ignore[attr-defined]
+    combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule, variances=variances)
+    at_once = combine(rows, weights, rule, variances=variances)
     torch.testing.assert_close(combined.mean, at_once.mean)
     torch.testing.assert_close(combined.variance, at_once.variance)
-    assert (combined.variance is None) == (spread is None)
+    assert (combined.variance is None) == (variances is None)
 
 
 def test_variances_may_be_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functional, "PART_BYTES", 8 * 7 * 30_000)
     rows = unequal()
-    spread = on_disk(tmp_path / "spread.npy", rows.square())
-    combined = combine(rows, rule=Widest(), variances=spread)
+    variances = on_disk(tmp_path / "variances.npy", rows.square())
+    combined = combine(rows, rule=Widest(), variances=variances)
     assert combined.variance is not None
     assert torch.equal(combined.variance, rows.square().amax(dim=0))
     torch.testing.assert_close(combined.mean, rows.mean(dim=0))
@@ -329,7 +329,7 @@ def test_a_broken_row_of_a_file_is_named(broken: float, tmp_path: Path) -> None:
 
 
 def test_a_file_of_other_numbers_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must hold float32 or float64, not int64"):
+    with pytest.raises(InputError, match="must contain float32 or float64, not int64"):
         weigh(on_disk(tmp_path / "rows.npy", torch.ones(2, 3, dtype=torch.int64)))
     with pytest.raises(InputError, match=r"must be a matrix .* not of shape \(3,\)"):
         weigh(on_disk(tmp_path / "row.npy", torch.ones(3)))

@@ -62,17 +62,17 @@ RULES = {  # the paper's, and two beyond it
 def bayesian(last: int, rule: str = "rklb", **changes: Any) -> dict[str, Any]:
     """The last layers Bayesian, merged by a rule; `prior` and `kl_weight` are the objective's."""
     objective = {key: changes.pop(key) for key in ("prior", "kl_weight") if key in changes}
-    combining = {"name": rule} | {key: changes.pop(key) for key in ("hold",) if key in changes}
+    limit = {key: changes.pop(key) for key in ("variance_ratio_limit",) if key in changes}
     return {
         "model": {"name": "bayesian", "base": "hybrid-cnn", "last": last, "samples": 30, **changes},
         "objective": {"name": "elbo", **objective},
         "sharing": "posterior",
-        "combining": combining,
+        "combining": {"name": rule, **limit},
     }
 
 
 ROBUST: Changes = {
-    **bayesian(3, "rklb", hold=2.0),
+    **bayesian(3, "rklb", variance_ratio_limit=2.0),
     "weighing": "majority",
     "server.geometry": "precision",
 }

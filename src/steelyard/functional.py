@@ -1,4 +1,4 @@
-"""One rule in your own loop: plain J×K tensors, arrays or files in, weights with evidence out."""
+"""Apply one rule in your own training loop: `weigh` and `combine` on plain J×K tensors, arrays or files."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from steelyard.server.screening import MAX_MAGNITUDE
 from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
-from steelyard.weighing.geometry import Geometry, Rows, in_memory
+from steelyard.weighing.geometry import Geometry, Updates, in_memory
 
-PART_BYTES = 16 << 20  # of a file that are combined at a time
+PART_BYTES = 16 << 20  # size of the parts in which a file is combined
 
 
 def weigh(
@@ -29,25 +29,25 @@ def weigh(
     state: State | None = None,
     **settings: Any,
 ) -> Weighed:
-    """How much does each client count?
+    """How much each client's update counts, with the evidence for it.
 
-    `updates` [J, K] are what the clients sent minus the model they were sent. A rule that learns over rounds
-    gives back a `state`: pass it to the next call, with the clients' names if not all take part every time.
-    A matrix, a list of vectors or an `np.memmap`, which may be larger than memory: none of them is copied.
+    `updates` [J, K] are the clients' models minus the model they started from: a matrix, a list of vectors or
+    an `np.memmap`, which may be larger than memory. They are not copied. Some rules remember earlier rounds:
+    pass the returned `state` to the next call, and `clients` if not all take part in every round.
 
     >>> weigh(updates, "samples", num_examples=[10, 30]).weights
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
-    rows = _rows("updates", updates)
-    geometry = Geometry(rows)
-    _check("updates", rows, (~(geometry.norms <= MAX_MAGNITUDE)).nonzero().flatten().tolist())
+    checked = _updates("updates", updates)
+    geometry, count = Geometry(checked), len(checked)
+    _check("updates", checked, (~(geometry.norms <= MAX_MAGNITUDE)).nonzero().flatten().tolist())
     weigher: Weigher = _rule("weighing", Weigher, rule, settings)
-    counts = _vector("num_examples", num_examples, len(rows))
+    counts = _vector("num_examples", num_examples, count)
     if not bool((counts > 0).all()):
         raise InputError(f"num_examples must be greater than 0, not {counts.tolist()}.")
-    ids = tuple(str(position) for position in range(len(rows))) if clients is None else tuple(clients)
-    if len(ids) != len(rows) or len(set(ids)) < len(ids):
-        raise InputError(f"clients must be {len(rows)} different names, not {list(ids)}.")
+    ids = tuple(str(position) for position in range(count)) if clients is None else tuple(clients)
+    if len(ids) != count or len(set(ids)) < len(ids):
+        raise InputError(f"clients must be {count} different names, not {list(ids)}.")
     before = weigher.init() if state is None else state
     return apply_weigher(weigher, geometry, RoundInfo(round, ids, counts), before)
 
@@ -55,38 +55,40 @@ def weigh(
 def combine(
     means: Any, weights: Any = None, rule: str | Combiner = "mean", *, variances: Any = None, **settings: Any
 ) -> Combined:
-    """Merge J vectors (or Gaussian posteriors) into one, given weights (default: equal).
+    """Merge J vectors [J, K], or Gaussian posteriors, into one, given weights [J] (default: equal).
 
-    An `np.memmap` is read and merged some coordinates after the other.
+    An `np.memmap` is read and merged in parts that fit in memory.
 
     >>> combine([[0.0, 0.0], [4.0, 8.0]], [0.25, 0.75]).mean
     tensor([3., 6.])
     """
-    rows = _matrix("means", means)
+    mean_rows = _matrix("means", means)
+    count = len(mean_rows)
     combiner: Combiner = _rule("combining", Combiner, rule, settings)
     if "variance" in combiner.needs and variances is None:
         raise InputError(f"combining rule {rule!r} needs variances.")
-    shares = _vector("weights", torch.ones(len(rows)) / len(rows) if weights is None else weights, len(rows))
-    spread = None if variances is None else _matrix("variances", variances)
-    if spread is not None and spread.shape != rows.shape:
-        raise InputError(f"variances have shape {tuple(spread.shape)}, but means have {tuple(rows.shape)}.")
-    if spread is not None and bool((in_memory(spread) < 0).any()):
+    shares = _vector("weights", torch.ones(count) / count if weights is None else weights, count)
+    variance_rows = None if variances is None else _matrix("variances", variances)
+    if variance_rows is not None and variance_rows.shape != mean_rows.shape:
+        given, wanted = tuple(variance_rows.shape), tuple(mean_rows.shape)
+        raise InputError(f"variances have shape {given}, but means have {wanted}.")
+    if variance_rows is not None and bool((in_memory(variance_rows) < 0).any()):
         raise InputError("variances must not be negative.")
-    if isinstance(rows, Tensor) and not isinstance(spread, np.memmap):
-        return combiner.combine(Stack(rows, spread), shares)
-    return _by_parts(combiner, rows, spread, shares)
+    if isinstance(mean_rows, Tensor) and not isinstance(variance_rows, np.memmap):
+        return combiner.combine(Stack(mean_rows, variance_rows), shares)
+    return _by_parts(combiner, mean_rows, variance_rows, shares)
 
 
 def _by_parts(
-    combiner: Combiner, rows: Tensor | np.memmap, spread: Tensor | np.memmap | None, shares: Tensor
+    combiner: Combiner, means: Tensor | np.memmap, variances: Tensor | np.memmap | None, weights: Tensor
 ) -> Combined:
-    """Combining looks at one coordinate at a time, so it may be done on some of them after the other."""
-    size, width = rows.shape[1], max(1, PART_BYTES // (8 * len(rows)))
+    """Combine some coordinates at a time. Combiners treat each coordinate separately, so parts are exact."""
+    size, width = means.shape[1], max(1, PART_BYTES // (8 * len(means)))
     mean, variance = [], []
     for start in range(0, size, width):
         columns = slice(start, start + width)
-        part = Stack(in_memory(rows[:, columns]), None if spread is None else in_memory(spread[:, columns]))
-        combined = combiner.combine(part, shares)
+        variance_part = None if variances is None else in_memory(variances[:, columns])
+        combined = combiner.combine(Stack(in_memory(means[:, columns]), variance_part), weights)
         mean.append(combined.mean)
         if combined.variance is not None:
             variance.append(combined.variance)
@@ -94,30 +96,30 @@ def _by_parts(
 
 
 def _rule(family: str, base: type, rule: Any, settings: dict[str, Any]) -> Any:
-    """A rule by name, with settings; or a rule object, which has its own."""
+    """A rule by name and settings, or a rule object, which has its own settings."""
     if isinstance(rule, str):
         return registry.build(family, {"name": rule, **settings})
     if not isinstance(rule, base):
         raise InputError(f"rule must be a name or a {base.__name__}, not {rule!r}.")
     if settings:
-        raise InputError(f"{', '.join(settings)}: set this where {type(rule).__name__} is made.")
+        raise InputError(f"{', '.join(settings)}: pass this to {type(rule).__name__}(...) instead.")
     return rule
 
 
 def _tensor(name: str, values: Any) -> Tensor:
     try:
-        if not isinstance(values, Tensor):  # torch takes neither read-only arrays nor negative strides
+        if not isinstance(values, Tensor):  # torch rejects read-only arrays and negative strides
             values = np.require(values, requirements=["C", "W"])
         return torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be numbers: {error}.") from None
 
 
-def _rows(name: str, values: Any) -> Rows:
-    """[J, K] floating point as it comes: a matrix, J vectors or a file."""
+def _updates(name: str, values: Any) -> Updates:
+    """[J, K] floating point in the form given: a matrix, J vectors or a file."""
     if isinstance(values, np.memmap):
         if values.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(f"{name}: a file must hold float32 or float64, not {values.dtype}.")
+            raise InputError(f"{name}: a file must contain float32 or float64, not {values.dtype}.")
         rows: Tensor | np.memmap = values
     elif isinstance(values, Sequence) and len(values) and not isinstance(values[0], int | float | str):
         vectors = [_floating(_tensor(name, row).reshape(-1)) for row in values]
@@ -136,17 +138,17 @@ def _rows(name: str, values: Any) -> Rows:
 
 
 def _matrix(name: str, values: Any) -> Tensor | np.memmap:
-    """[J, K] floating point that can be used, in memory or in a file."""
-    rows = _rows(name, values)
+    """[J, K] floating point as one matrix, in memory or in a file, with all values in range."""
+    rows = _updates(name, values)
     matrix = rows if isinstance(rows, Tensor | np.memmap) else torch.stack(list(rows))
     if isinstance(matrix, np.memmap) or not _bounded(matrix):
         _check(name, matrix, range(len(matrix)))
     return matrix
 
 
-def _check(name: str, rows: Rows, suspects: Iterable[int]) -> None:
-    """Refuse what the server would. A row whose norm is within the bound is no suspect."""
-    for number in suspects:
+def _check(name: str, rows: Updates, numbers: Iterable[int]) -> None:
+    """Raise if one of these rows has a value that the server would reject."""
+    for number in numbers:
         if not _bounded(in_memory(rows[number : number + 1])):
             raise InputError(
                 f"{name}: row {number} is not finite, or beyond {MAX_MAGNITUDE:g}; leave that client out."
@@ -154,8 +156,8 @@ def _check(name: str, rows: Rows, suspects: Iterable[int]) -> None:
 
 
 def _bounded(values: Tensor) -> bool:
-    least, most = torch.aminmax(values)
-    return float(least) >= -MAX_MAGNITUDE and float(most) <= MAX_MAGNITUDE
+    smallest, largest = torch.aminmax(values)
+    return float(smallest) >= -MAX_MAGNITUDE and float(largest) <= MAX_MAGNITUDE
 
 
 def _floating(values: Tensor) -> Tensor:
@@ -163,7 +165,7 @@ def _floating(values: Tensor) -> Tensor:
 
 
 def _vector(name: str, values: Any, length: int) -> Tensor:
-    """[J] float64; equal numbers if nothing is given."""
+    """[J] float64; ones if None is given."""
     vector = torch.ones(length) if values is None else _tensor(name, values)
     if vector.shape != (length,) or not bool(torch.isfinite(vector).all()):
         raise InputError(f"{name} must be {length} finite numbers, not {vector.tolist()}.")

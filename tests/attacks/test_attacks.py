@@ -44,7 +44,7 @@ SIZE = 30
 class Case:
     attack: Attack
     naive: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    """The update that it sends, of (honest, own), where it does not draw."""
+    """(honest, own) -> the update that it sends, if it is not random."""
     malformed: bool = False
 
 
@@ -114,7 +114,7 @@ def test_what_is_sent_is_finite_and_of_the_right_kind(case: Case, count: int) ->
 @each_case
 def test_attacks_change_nothing_that_they_are_given_and_repeat_themselves(case: Case) -> None:
     honest, own, variance, labels = draw(5), draw(1, seed=1)[0], torch.ones(SIZE), torch.arange(10) % 4
-    kept = [each.clone() for each in (honest, own, variance, labels)]
+    kept = [tensor.clone() for tensor in (honest, own, variance, labels)]
     first, second = (sent(case.attack, honest, own, variance) for _ in range(2))
     for one, other in zip(first.message, second.message, strict=True):
         assert one is other is None or torch.equal(one.nan_to_num(), other.nan_to_num())
@@ -138,12 +138,12 @@ def test_the_update_is_that_of_the_formula(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.malformed], ids=lambda case: str(case.attack)
 )
-def test_what_is_malformed_is_set_aside(case: Case, with_variance: bool) -> None:
+def test_malformed_replies_are_rejected(case: Case, with_variance: bool) -> None:
     own, variance = draw(1)[0], torch.ones(SIZE) if with_variance else None
     like = Message(own, variance)
-    accepted, refused = screen([sent(case.attack, draw(3), own, variance)], ["oslo"], like, 100)
+    accepted, rejected = screen([sent(case.attack, draw(3), own, variance)], ["oslo"], like, 100)
     assert not accepted
-    assert refused["oslo"].startswith("sent ")
+    assert rejected["oslo"].startswith("sent ")
     assert screen([reply_with(own, variance)], ["oslo"], like, 100)[0]
 
 
@@ -201,7 +201,7 @@ def test_an_attack_comes_and_goes() -> None:
 
 
 @pytest.mark.parametrize(("factor", "claimed"), [(3.0, 60), (1e9, 10_000_000)])
-def test_counts_are_inflated_up_to_what_is_believed(factor: float, claimed: int) -> None:
+def test_counts_are_inflated_up_to_the_largest_accepted_claim(factor: float, claimed: int) -> None:
     assert sent(InflatedCount(factor=factor), draw(2), draw(1)[0]).num_examples == claimed
 
 
@@ -212,7 +212,7 @@ def test_variances_are_deflated() -> None:
     assert VarianceDeflation().needs == {"variance"}
 
 
-def test_the_tail_alone_lies() -> None:
+def test_only_the_tail_is_attacked() -> None:
     own, variance = draw(1)[0], torch.full((SIZE,), 4.0)
     reply = sent(Tail(VarianceDeflation(SignFlip(), 0.5), size=3), draw(2), own, variance)
     assert torch.equal(reply.message.mean[:-3], own[:-3])

@@ -1,4 +1,4 @@
-"""The barycentres of Gaussians: examples by hand, what they minimise, limits, and claims that are held."""
+"""The barycentres of Gaussians: examples by hand, what they minimise, limits, and limited variances."""
 
 import itertools
 import math
@@ -43,7 +43,7 @@ def draw(seed: int, clients: int = 5, size: int = 60, scales: float = 1.0) -> tu
 
 
 def assert_same(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], rtol: float = 1e-9) -> None:
-    """Alike in variance, and in the mean up to a share of the standard deviation."""
+    """Equal variances, and means that differ by at most a share of the standard deviation."""
     torch.testing.assert_close(found[1], expected[1], rtol=rtol, atol=0.0)
     assert ((found[0] - expected[0]).abs() <= rtol * (expected[1].sqrt() + expected[0].abs())).all()
 
@@ -98,19 +98,18 @@ def test_a_barycentre_minimises_the_mean_divergence(
 
 def mixture_of_products(means: Tensor, variances: Tensor, weights: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """(Σ w p^(1/n))^n is a mixture of products of n of the p^(1/n), which are Gaussian."""
-    logs, centres, spreads = [], [], []
-    for each in map(list, itertools.product(range(len(weights)), repeat=n)):
-        spread = 1 / (1 / variances[each]).mean(dim=0)
-        centre = spread * (means[each] / variances[each]).mean(dim=0)
-        height = variances[each].log().mean(dim=0) + ((means[each] - centre) ** 2 / variances[each]).mean(
-            dim=0
-        )
-        logs.append(weights[each].log().sum() + (spread.log() - height) / 2)
+    logs, centres, widths = [], [], []
+    for chosen in map(list, itertools.product(range(len(weights)), repeat=n)):
+        m, s = means[chosen], variances[chosen]
+        variance = 1 / (1 / s).mean(dim=0)
+        centre = variance * (m / s).mean(dim=0)
+        height = s.log().mean(dim=0) + ((m - centre) ** 2 / s).mean(dim=0)
+        logs.append(weights[chosen].log().sum() + (variance.log() - height) / 2)
         centres.append(centre)
-        spreads.append(spread)
+        widths.append(variance)
     shares, at = torch.stack(logs).softmax(dim=0), torch.stack(centres)
     mean = (shares * at).sum(dim=0)
-    return mean, (shares * (torch.stack(spreads) + (at - mean) ** 2)).sum(dim=0)
+    return mean, (shares * (torch.stack(widths) + (at - mean) ** 2)).sum(dim=0)
 
 
 @pytest.mark.parametrize("scales", [0.1, 0.5, 3.0, 12.0])
@@ -229,14 +228,12 @@ def test_variances_of_any_size(make: type[barycenter.Barycenter], dtype: torch.d
 def test_means_at_the_limit_leave_a_finite_variance(make: type[barycenter.Barycenter]) -> None:
     means, variances = torch.tensor([[-1e30], [1e30]]), torch.tensor([[1e30], [1.0]])
     found = combine(make(), means, variances, EQUAL)
-    assert all(torch.isfinite(each).all() for each in found)
+    assert all(torch.isfinite(moment).all() for moment in found)
 
 
 @every_rule
 @pytest.mark.parametrize("claimed", [0.0, 1e-12, 1e12])
-def test_a_client_without_weight_is_as_good_as_absent(
-    make: type[barycenter.Barycenter], claimed: float
-) -> None:
+def test_a_client_without_weight_changes_nothing(make: type[barycenter.Barycenter], claimed: float) -> None:
     means, variances, weights = draw(2)
     weights[0], variances[0] = 0.0, claimed
     absent = combine(make(), means[1:], variances[1:], weights[1:] / weights.sum())
@@ -251,18 +248,18 @@ def test_weights_need_not_sum_to_one(make: type[barycenter.Barycenter]) -> None:
 
 @every_rule
 def test_negative_weights_make_no_negative_variance(make: type[barycenter.Barycenter]) -> None:
-    """They count in Σ w μ, and nowhere else."""
+    """Negative weights count in Σ w μ only."""
     means, variances, _ = draw(5, clients=3)
     weights = torch.tensor([-0.5, 0.6, 0.9], dtype=torch.float64)
-    heard = torch.tensor([0.0, 0.4, 0.6], dtype=torch.float64)
+    counted = torch.tensor([0.0, 0.4, 0.6], dtype=torch.float64)
     for first in (variances[0], torch.zeros(60, dtype=torch.float64), 1e9 * variances[0]):
         variances[0] = first
-        found, expected = (combine(make(), means, variances, each) for each in (weights, heard))
+        found, expected = (combine(make(), means, variances, each) for each in (weights, counted))
         if make in (Rklb, Alpha):
             assert_same(found, expected)
         else:
             torch.testing.assert_close(found[0], weights @ means)
-        shift = heard @ means - weights @ means if make is ForwardKl else torch.zeros(60, dtype=torch.float64)
+        shift = (counted - weights) @ means if make is ForwardKl else torch.zeros(60, dtype=torch.float64)
         torch.testing.assert_close(found[1], expected[1] + shift.square())
     points = combine(make(), means, torch.zeros_like(means), weights)
     torch.testing.assert_close(points[0], weights @ means)
@@ -280,63 +277,65 @@ def test_order_and_place_do_not_matter(make: type[barycenter.Barycenter]) -> Non
 
 
 @every_rule
-@pytest.mark.parametrize("hold", [math.inf, 2.0])
+@pytest.mark.parametrize("ratio", [math.inf, 2.0])
 def test_coordinates_do_not_depend_on_their_block(
-    make: type[barycenter.Barycenter], hold: float, monkeypatch: pytest.MonkeyPatch
+    make: type[barycenter.Barycenter], ratio: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     means, variances, weights = draw(7, scales=2.0)
-    whole = combine(make(hold=hold), means, variances, weights)
-    monkeypatch.setattr(barycenter, "BLOCK", 5 * 7)
-    monkeypatch.setattr(alpha, "BLOCK", 1)
-    assert_same(combine(make(hold=hold), means, variances, weights), whole)
+    whole = combine(make(variance_ratio_limit=ratio), means, variances, weights)
+    monkeypatch.setattr(barycenter, "BLOCK_NUMBERS", 5 * 7)
+    monkeypatch.setattr(alpha, "BLOCK_NUMBERS", 1)
+    assert_same(combine(make(variance_ratio_limit=ratio), means, variances, weights), whole)
 
 
-def test_a_held_certainty_moves_the_mean_no_further_than_its_share() -> None:
+def test_a_limited_claim_of_certainty_moves_the_mean_no_further_than_its_share() -> None:
     """Four clients at 0 with variances around 1; the fifth sends 1 with a variance of 1e-8."""
     means, weights = column(0.0, 0.0, 0.0, 0.0, 1.0), torch.full((5,), 0.2, dtype=torch.float64)
     variances = column(0.8, 0.9, 1.0, 1.1, 1e-8)
-    median, hold = 0.9, 2.0
-    held = 0.2 * hold / median
-    bound = held / (held + 0.2 * (1 / 0.8 + 1 / 0.9 + 1 / 1.0 + 1 / 1.1))
+    median, ratio = 0.9, 2.0
+    precision = 0.2 * ratio / median
+    bound = precision / (precision + 0.2 * (1 / 0.8 + 1 / 0.9 + 1 / 1.0 + 1 / 1.1))
     assert combine(Rklb(), means, variances, weights)[0].item() > 0.999
-    mean, variance = combine(Rklb(hold=hold), means, variances, weights)
+    mean, variance = combine(Rklb(variance_ratio_limit=ratio), means, variances, weights)
     assert mean.item() == pytest.approx(bound)
-    assert bound < hold / (hold + 4 / hold)  # whatever the others' variances are within the same bounds
+    assert bound < ratio / (ratio + 4 / ratio)  # whatever the others' variances are within the same bounds
     assert variance.item() == pytest.approx(5 / (2 / 0.9 + 1 / 0.8 + 1 / 0.9 + 1 / 1.0 + 1 / 1.1))
 
 
-def test_a_held_ignorance_does_not_drown_the_others() -> None:
+def test_a_limited_claim_of_ignorance_does_not_dominate_the_merged_variance() -> None:
     weights, variances = torch.full((5,), 0.2, dtype=torch.float64), column(0.8, 0.9, 1.0, 1.1, 1e8)
     means = torch.zeros(5, 1, dtype=torch.float64)
     assert combine(Eaa(), means, variances, weights)[1].item() > 1e7
-    assert combine(Eaa(hold=3.0), means, variances, weights)[1].item() == pytest.approx((3.8 + 3.0) / 5)
-    assert combine(Wb(hold=3.0), means, variances, weights)[1].item() < 3.0
+    eaa, wb = Eaa(variance_ratio_limit=3.0), Wb(variance_ratio_limit=3.0)
+    assert combine(eaa, means, variances, weights)[1].item() == pytest.approx((3.8 + 3.0) / 5)
+    assert combine(wb, means, variances, weights)[1].item() < 3.0
 
 
 @every_rule
-def test_holding(make: type[barycenter.Barycenter]) -> None:
+def test_variance_ratio_limit(make: type[barycenter.Barycenter]) -> None:
     means, variances, weights = draw(8, clients=4, scales=0.2)
     published = combine(make(), means, variances, weights)
-    assert_same(combine(make(hold=1e9), means, variances, weights), published)
+    assert_same(combine(make(variance_ratio_limit=1e9), means, variances, weights), published)
     medians = torch.from_numpy(np.median(variances.numpy(), axis=0)).expand(4, -1)
-    assert_same(combine(make(hold=1.0), means, variances, weights), combine(make(), means, medians, weights))
+    limited = combine(make(variance_ratio_limit=1.0), means, variances, weights)
+    assert_same(limited, combine(make(), means, medians, weights))
     points = variances.clone()
     points[:3] = 0.0
-    mean, variance = combine(make(hold=2.0), means, points, weights)
+    mean, variance = combine(make(variance_ratio_limit=2.0), means, points, weights)
     torch.testing.assert_close(mean, weights @ means)
     assert not variance.any()
 
 
 @every_rule
-@pytest.mark.parametrize("hold", [0.5, 0.0, -2.0, math.nan])
-def test_a_hold_below_one_is_refused(make: type[barycenter.Barycenter], hold: float) -> None:
-    with pytest.raises(InputError, match="hold is a factor of at least 1"):
-        make(hold=hold)
+@pytest.mark.parametrize("ratio", [0.5, 0.0, -2.0, math.nan])
+def test_a_variance_ratio_limit_below_one_is_refused(make: type[barycenter.Barycenter], ratio: float) -> None:
+    with pytest.raises(InputError, match="variance_ratio_limit must be at least 1, not"):
+        make(variance_ratio_limit=ratio)
 
 
 @pytest.mark.parametrize("power", [-0.1, 1.1, math.nan])
 def test_an_alpha_outside_of_0_to_1_is_refused(power: float) -> None:
-    with pytest.raises(InputError, match="alpha is a number from 0 to 1"):
+    with pytest.raises(InputError, match="alpha must be from 0 to 1, not"):
         Alpha(power)
 
 

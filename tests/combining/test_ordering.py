@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from steelyard.combining import Combiner, Median, TrimmedMean
-from steelyard.combining.ordering import WIDTH
+from steelyard.combining.ordering import BLOCK_COORDINATES as WIDTH
 from steelyard.errors import InputError
 from steelyard.types import Stack
 
@@ -73,7 +73,7 @@ def test_weighted_trimmed_mean(
 
 @pytest.mark.parametrize("trim", [-0.1, 0.5, 0.7, float("nan")])
 def test_a_trim_that_leaves_nothing_or_less_is_refused(trim: float) -> None:
-    with pytest.raises(InputError, match="trim is a share"):
+    with pytest.raises(InputError, match=r"trim must be at least 0 and less than 0\.5, not"):
         TrimmedMean(trim=trim)
 
 
@@ -139,12 +139,12 @@ def test_weights_that_differ_by_rounding_are_equal_weights(rule: Combiner) -> No
 
 @BOTH
 @pytest.mark.parametrize("clients", [4, 5])
-def test_a_client_without_weight_is_as_good_as_absent(rule: Combiner, clients: int) -> None:
+def test_a_client_without_weight_changes_nothing(rule: Combiner, clients: int) -> None:
     means, weights = draw(clients, 500)
     absent = combine(rule, means[1:], weights[1:])
     torch.testing.assert_close(combine(rule, means, [0.0, *weights[1:]]), absent, rtol=1e-9, atol=1e-12)
 
 
 def test_a_client_without_weight_is_not_in_the_middle_either() -> None:
-    """Half of the weight ends just where it stands."""
+    """The cumulative weight reaches one half exactly at its value."""
     assert combine(Median(), column(1.0, 2.9, 3.0), [0.5, 0.0, 0.5]).item() == pytest.approx(2.0)

@@ -122,31 +122,34 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
 COMBINERS: dict[str, list[CombinerCase]] = {
     "aalv": [
         CombinerCase(Aalv(), barycenters.aalv),
-        CombinerCase(Aalv(hold=1.5), barycenters.held(barycenters.aalv, 1.5)),
+        CombinerCase(Aalv(variance_ratio_limit=1.5), barycenters.limited(barycenters.aalv, 1.5)),
     ],
     "alpha": [
         CombinerCase(Alpha(), barycenters.alpha),
-        CombinerCase(Alpha(alpha=0.2, hold=2.0), barycenters.held(partial(barycenters.alpha, a=0.2), 2.0)),
+        CombinerCase(
+            Alpha(alpha=0.2, variance_ratio_limit=2.0),
+            barycenters.limited(partial(barycenters.alpha, a=0.2), 2.0),
+        ),
         CombinerCase(Alpha(alpha=0.0), barycenters.rklb),
         CombinerCase(Alpha(alpha=1.0), barycenters.forward_kl),
     ],
     "eaa": [
         CombinerCase(Eaa(), barycenters.eaa),
-        CombinerCase(Eaa(hold=1.5), barycenters.held(barycenters.eaa, 1.5)),
+        CombinerCase(Eaa(variance_ratio_limit=1.5), barycenters.limited(barycenters.eaa, 1.5)),
     ],
     "forward-kl": [
         CombinerCase(ForwardKl(), barycenters.forward_kl),
-        CombinerCase(ForwardKl(hold=1.5), barycenters.held(barycenters.forward_kl, 1.5)),
+        CombinerCase(ForwardKl(variance_ratio_limit=1.5), barycenters.limited(barycenters.forward_kl, 1.5)),
     ],
     "gaa": [
         CombinerCase(Gaa(), barycenters.gaa),
-        CombinerCase(Gaa(hold=1.5), barycenters.held(barycenters.gaa, 1.5)),
+        CombinerCase(Gaa(variance_ratio_limit=1.5), barycenters.limited(barycenters.gaa, 1.5)),
     ],
     "mean": [CombinerCase(Mean(), mean)],
     "median": [CombinerCase(Median(), naive.median)],
     "rklb": [
         CombinerCase(Rklb(), barycenters.rklb),
-        CombinerCase(Rklb(hold=2.0), barycenters.held(barycenters.rklb, 2.0)),
+        CombinerCase(Rklb(variance_ratio_limit=2.0), barycenters.limited(barycenters.rklb, 2.0)),
     ],
     "trimmed-mean": [
         CombinerCase(TrimmedMean(), naive.trimmed_mean),
@@ -154,6 +157,6 @@ COMBINERS: dict[str, list[CombinerCase]] = {
     ],
     "wb": [
         CombinerCase(Wb(), barycenters.wb),
-        CombinerCase(Wb(hold=1.0), barycenters.held(barycenters.wb, 1.0)),
+        CombinerCase(Wb(variance_ratio_limit=1.0), barycenters.limited(barycenters.wb, 1.0)),
     ],
 }

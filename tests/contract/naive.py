@@ -39,12 +39,12 @@ def ivar_vb(x: Array, n: Array, iterations: int = 100) -> Array:
 
 
 def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
-    parties, _size = x.shape
+    clients, _size = x.shape
     tau2 = np.mean(x**2)
-    a = np.full(parties, 1 / parties)
+    a = np.full(clients, 1 / clients)
     if tau2 == 0:
-        return a, np.zeros(parties), 0.0
-    sigma2 = np.full(parties, tau2)
+        return a, np.zeros(clients), 0.0
+    sigma2 = np.full(clients, tau2)
     for _ in range(iterations):
         lam = 1 / (1 / tau2 + sum(1 / sigma2))
         a_before, a = a, lam / sigma2
@@ -58,18 +58,18 @@ def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
 
 def icov_mle(x: Array, n: Array, factors: int = 1, iterations: int = 50) -> Array:
     """Eqs. 3 and 4 with Φ = σ_u² V Vᵀ + σ² I, whose maximum likelihood is probabilistic PCA."""
-    parties, size = x.shape
+    clients, size = x.shape
     a = ivar_vb(x, n)
     for _ in range(iterations):
         delta = x - a @ x
         values, vectors = np.linalg.eigh(delta @ delta.T / size)
         if values[-1] <= 0:
-            return np.full(parties, 1 / parties)
+            return np.full(clients, 1 / clients)
         values = np.maximum(values, 0) / values[-1]
-        d = min(factors, parties - 1)
-        sigma2 = max(values[: parties - d].mean(), 1e-9)
-        phi = sigma2 * np.eye(parties)
-        for value, v in zip(values[parties - d :], vectors.T[parties - d :], strict=True):
+        d = min(factors, clients - 1)
+        sigma2 = max(values[: clients - d].mean(), 1e-9)
+        phi = sigma2 * np.eye(clients)
+        for value, v in zip(values[clients - d :], vectors.T[clients - d :], strict=True):
             phi += max(value - sigma2, 0) * np.outer(v, v)
         a_before, a = a, _gls(phi)
         if np.abs(a - a_before).max() <= T:
@@ -83,46 +83,46 @@ def _gls(phi: Array) -> Array:
 
 
 def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Array:
-    """Eqs. 14 to 23 with a noise σ_j² for each party (Algorithm 2), then eq. 3."""
-    parties, size = x.shape
+    """Eqs. 14 to 23 with a noise σ_j² for each client (Algorithm 2), then eq. 3."""
+    clients, size = x.shape
     a, sigma2, _ = _ivar_vb(x)
     delta = x - (a / a.sum()) @ x
     if np.abs(delta).max() <= 1e-9 * np.abs(x).max():
-        return np.full(parties, 1 / parties)
+        return np.full(clients, 1 / clients)
     distance = np.mean(delta**2, axis=1)
-    least = 1e-3 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
+    min_noise = 1e-3 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
     values, vectors = np.linalg.eigh(delta @ delta.T)
-    v = np.zeros((parties, factors))
-    for d in range(min(factors, parties)):
+    v = np.zeros((clients, factors))
+    for d in range(min(factors, clients)):
         leading = vectors[:, -1 - d] * (-1 if vectors[:, -1 - d].sum() < 0 else 1)
         v[:, d] = leading * np.sqrt(max(values[-1 - d], 0) / max(values[-1], 1e-300))
-    psi = [np.zeros((factors, factors)) for _ in range(parties)]
+    psi = [np.zeros((factors, factors)) for _ in range(clients)]
     u = np.zeros((size, factors))
     sigma_y2, sigma_u2, sigma_v2 = np.mean(x**2), np.mean(x**2), 1.0
-    eye, weights = np.eye(factors), np.full(parties, 1 / parties)
+    eye, weights = np.eye(factors), np.full(clients, 1 / clients)
     for _ in range(iterations):
         lam = 1 / (1 / sigma_y2 + sum(1 / sigma2))
-        y = lam * sum((x[j] - u @ v[j]) / sigma2[j] for j in range(parties))
+        y = lam * sum((x[j] - u @ v[j]) / sigma2[j] for j in range(clients))
         phi = np.linalg.inv(
-            eye / sigma_u2 + sum((psi[j] + np.outer(v[j], v[j])) / sigma2[j] for j in range(parties))
+            eye / sigma_u2 + sum((psi[j] + np.outer(v[j], v[j])) / sigma2[j] for j in range(clients))
         )
-        u = sum(np.outer(x[j] - y, v[j]) / sigma2[j] for j in range(parties)) @ phi
+        u = sum(np.outer(x[j] - y, v[j]) / sigma2[j] for j in range(clients)) @ phi
         square = size * phi + u.T @ u
-        psi = [np.linalg.inv(eye / sigma_v2 + square / sigma2[j]) for j in range(parties)]
-        v = np.array([psi[j] @ (u.T @ (x[j] - y)) / sigma2[j] for j in range(parties)])
+        psi = [np.linalg.inv(eye / sigma_v2 + square / sigma2[j]) for j in range(clients)]
+        v = np.array([psi[j] @ (u.T @ (x[j] - y)) / sigma2[j] for j in range(clients)])
         sigma_y2 = lam + np.mean(y**2)
         sigma_u2 = np.trace(square) / (factors * size)
-        sigma_v2 = sum(np.trace(psi[j]) + v[j] @ v[j] for j in range(parties)) / (factors * parties)
+        sigma_v2 = sum(np.trace(psi[j]) + v[j] @ v[j] for j in range(clients)) / (factors * clients)
         sigma2 = np.array(
             [
                 lam
                 + np.mean((x[j] - y) ** 2)
                 - 2 * np.mean((x[j] - y) * (u @ v[j]))
                 + np.trace(square @ (psi[j] + np.outer(v[j], v[j]))) / size
-                for j in range(parties)
+                for j in range(clients)
             ]
         )
-        sigma2 = np.maximum(sigma2, least)
+        sigma2 = np.maximum(sigma2, min_noise)
         before, weights = weights, _gls((sigma_u2 * v @ v.T + np.diag(sigma2)) / sigma2.max())
         if np.abs(weights - before).max() <= T:
             break
@@ -130,19 +130,19 @@ def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Arra
 
 
 def icov_em(x: Array, n: Array, factors: int = 2, iterations: int = 500) -> Array:
-    """EM for x^k = y^k 1 + V u^k + noise, coordinate by coordinate; of D = 0 … factors the best BIC wins."""
-    parties, size = x.shape
+    """EM for x^k = y^k 1 + V u^k + noise, coordinate by coordinate; D = 0 … factors is chosen by BIC."""
+    clients, size = x.shape
     a = ivar_vb(x, n)
     delta = x - a @ x
     variance = np.mean(delta**2, axis=1)
     if np.abs(delta).max() <= 1e-9 * np.abs(x).max():
-        return np.full(parties, 1 / parties)
+        return np.full(clients, 1 / clients)
     unit = np.sqrt(np.median(variance) if np.median(variance) > 0 else variance.mean())
     x, delta, variance = x / unit, delta / unit, variance / unit**2
     eigenvalues, eigenvectors = np.linalg.eigh(delta @ delta.T / size)
-    found = []
-    for d in range(min(factors, max(0, parties - 3)) + 1):
-        v = np.zeros((parties, d))
+    fits = []
+    for d in range(min(factors, max(0, clients - 3)) + 1):
+        v = np.zeros((clients, d))
         for k in range(d):
             sign = -1 if eigenvectors[:, -1 - k].sum() < 0 else 1
             v[:, k] = sign * eigenvectors[:, -1 - k] * np.sqrt(max(eigenvalues[-1 - k], 0))
@@ -156,25 +156,26 @@ def icov_em(x: Array, n: Array, factors: int = 2, iterations: int = 500) -> Arra
         fitted = size * np.linalg.slogdet(total)[1] + sum(
             x[:, k] @ np.linalg.solve(total, x[:, k]) for k in range(size)
         )
-        found.append((fitted + (parties + 1 + parties * d - d * (d - 1) // 2) * np.log(size), weights))
-    return min(found, key=lambda each: each[0])[1]
+        fits.append((fitted + (clients + 1 + clients * d - d * (d - 1) // 2) * np.log(size), weights))
+    return min(fits, key=lambda pair: pair[0])[1]
 
 
 def _em_step(x: Array, sigma2: Array, sigma_y2: float, v: Array) -> tuple[Array, float, Array]:
     """Posterior of (y, u) of each coordinate, then the parameters that fit it best."""
-    parties, size = x.shape
+    clients, size = x.shape
     d = v.shape[1]
-    loadings = np.column_stack([np.ones(parties), v])
+    loadings = np.column_stack([np.ones(clients), v])
     prior = np.diag([1 / sigma_y2] + [1.0] * d)
-    spread = np.linalg.inv(prior + loadings.T @ np.diag(1 / sigma2) @ loadings)
-    z = np.array([spread @ loadings.T @ (x[:, k] / sigma2) for k in range(size)])
-    moment = spread + z.T @ z / size
+    covariance = np.linalg.inv(prior + loadings.T @ np.diag(1 / sigma2) @ loadings)
+    z = np.array([covariance @ loadings.T @ (x[:, k] / sigma2) for k in range(size)])
+    moment = covariance + z.T @ z / size
     sigma_y2 = moment[0, 0]
     if d:
         v = (x @ z[:, 1:] / size - moment[0, 1:]) @ np.linalg.inv(moment[1:, 1:])
-    loadings = np.column_stack([np.ones(parties), v])
+    loadings = np.column_stack([np.ones(clients), v])
     error = [
-        np.mean((x[j] - z @ loadings[j]) ** 2) + loadings[j] @ spread @ loadings[j] for j in range(parties)
+        np.mean((x[j] - z @ loadings[j]) ** 2) + loadings[j] @ covariance @ loadings[j]
+        for j in range(clients)
     ]
     return np.maximum(error, 1e-3), sigma_y2, v
 
@@ -200,10 +201,10 @@ def _squared(x: Array) -> Array:
 
 
 def krum_scores(x: Array, f: int | None) -> tuple[Array, int]:
-    parties = len(x)
-    most = max(0, (parties - 3) // 2)
-    f = most if f is None else min(f, most)
-    nearest = np.sort(_squared(x), axis=1)[:, 1 : max(1, parties - f - 2) + 1]
+    clients = len(x)
+    limit = max(0, (clients - 3) // 2)
+    f = limit if f is None else min(f, limit)
+    nearest = np.sort(_squared(x), axis=1)[:, 1 : max(1, clients - f - 2) + 1]
     return nearest.sum(axis=1), f
 
 
@@ -220,7 +221,7 @@ def multi_krum(x: Array, n: Array, f: int | None = None) -> Array:
 
 
 def centered_clipping(x: Array, n: Array, radius: float | None = None, iterations: int = 5) -> Array:
-    """The centre is followed as a vector; its weights come along."""
+    """Track the centre as a vector, together with its weights."""
     sums = np.sqrt(_squared(x)).sum(axis=1)
     first = sums <= sums.min() * (1 + 1e-9)
     a = first / first.sum()
@@ -238,8 +239,8 @@ def centered_clipping(x: Array, n: Array, radius: float | None = None, iteration
 
 def nnm(x: Array, n: Array, f: int | None = None) -> Array:
     """Mix on the updates themselves, then the geometric median of the mixtures."""
-    most = (len(x) - 1) // 2
-    count = len(x) - (most if f is None else min(f, most))
+    limit = (len(x) - 1) // 2
+    count = len(x) - (limit if f is None else min(f, limit))
     squared = _squared(x)
     mixing = np.zeros((len(x), len(x)))
     for j, row in enumerate(squared):
@@ -250,11 +251,11 @@ def nnm(x: Array, n: Array, f: int | None = None) -> Array:
 
 def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd: float = 0.3) -> Array:
     """A first round: no history yet."""
-    parties = len(x)
+    clients = len(x)
     norms = np.linalg.norm(x, axis=1)
-    cosine = np.zeros((parties, parties))
-    for i in range(parties):
-        for j in range(parties):
+    cosine = np.zeros((clients, clients))
+    for i in range(clients):
+        for j in range(clients):
             if i != j and norms[i] * norms[j] > 0:
                 cosine[i, j] = x[i] @ x[j] / (norms[i] * norms[j])
     votes = _votes(x, crowd)
@@ -262,23 +263,23 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
     sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
     within = [(votes * side) @ cosine @ (votes * side) for side in sides]
     camp = max(zip(sides, within, strict=True), key=lambda pair: (round(votes[pair[0]].sum()), pair[1]))[0]
-    agreement = np.zeros(parties)
-    for j in range(parties):
-        others = [i for i in range(parties) if camp[i] and i != j]
+    agreement = np.zeros(clients)
+    for j in range(clients):
+        others = [i for i in range(clients) if camp[i] and i != j]
         if others:
             agreement[j] = np.average(cosine[j, others], weights=votes[others])
     middle = _weighted_median(agreement[camp], votes[camp])
-    united = parties > 2 and values[-1] > -1.25 * values[0] and middle > 0
+    united = clients > 2 and values[-1] > -1.25 * values[0] and middle > 0
     bounded = np.minimum(n, (cap if united else 1) * np.median(n))
-    weights = bounded * votes * np.minimum(1, np.sort(norms)[(parties - 1) // 2] / np.maximum(norms, 1e-300))
+    weights = bounded * votes * np.minimum(1, np.sort(norms)[(clients - 1) // 2] / np.maximum(norms, 1e-300))
     if united:
-        spread = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
-        weights = weights * np.clip(2 + (agreement - middle) / (tolerance * spread), 0, 1)
+        sd = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
+        weights = weights * np.clip(2 + (agreement - middle) / (tolerance * sd), 0, 1)
     return weights / weights.sum()
 
 
 def _votes(x: Array, crowd: float) -> Array:
-    """Who stands where others stand shares a vote with them."""
+    """Clients with about the same update share one vote."""
     squared = _squared(x)
     middle = np.sort(squared, axis=1)[:, len(x) // 2]
     scale = crowd**2 * (np.median(middle) or middle.mean())
@@ -287,37 +288,40 @@ def _votes(x: Array, crowd: float) -> Array:
 
 def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 1.5) -> Array:
     """A first round: no history."""
-    parties = range(len(x))
+    clients = range(len(x))
     u = np.array([_unit(x_j) for x_j in x])
     trust = np.ones(len(x))
     for _ in range(5):
-        kinship = np.zeros(len(x))
-        for j in parties:
-            others = [i for i in parties if i != j and trust[i] > 0]
+        correlation = np.zeros(len(x))
+        for j in clients:
+            others = [i for i in clients if i != j and trust[i] > 0]
             if others:
-                kinship[j] = np.sqrt(np.average([(u[i] @ u[j]) ** 2 for i in others], weights=trust[others]))
+                squares = [(u[i] @ u[j]) ** 2 for i in others]
+                correlation[j] = np.sqrt(np.average(squares, weights=trust[others]))
         coherence = min(_coherence(u, trust), 0.2)
-        agreement = coherence * _pulls(u, trust) / (coherence + 0.2)
-        usual, usually_akin = (np.sort(values)[len(x) // 2 :].mean() for values in (agreement, kinship))
+        agreement = coherence * _towards_others(u, trust) / (coherence + 0.2)
+        usual, usual_correlation = (
+            np.sort(values)[len(x) // 2 :].mean() for values in (agreement, correlation)
+        )
         trust = np.clip(2 + 2 * agreement / (tolerance * max(usual, 0.15)), 0, 1)
-        if usually_akin > 0:
-            trust *= np.clip((kinship / usually_akin - 0.1) / 0.2, 0, 1)
+        if usual_correlation > 0:
+            trust *= np.clip((correlation / usual_correlation - 0.1) / 0.2, 0, 1)
     norms = np.linalg.norm(x, axis=1)
     limit = reach * np.sort(norms)[(len(x) - 1) // 2]
-    held = [(limit / way) ** 2 if way > limit > 0 else 1 for way in norms * _pulls(u, trust)]
-    weights = n * trust * held
+    lengths = norms * _towards_others(u, trust)
+    weights = n * trust * [(limit / length) ** 2 if length > limit > 0 else 1 for length in lengths]
     return weights / weights.sum() if weights.sum() > 0 else n / n.sum()
 
 
-def _pulls(u: Array, trust: Array) -> Array:
+def _towards_others(u: Array, trust: Array) -> Array:
     """The cosine of each direction with the sum of the others."""
-    parties = range(len(u))
-    others = [sum((trust[i] * u[i] for i in parties if i != j), np.zeros_like(u[j])) for j in parties]
+    clients = range(len(u))
+    others = [sum((trust[i] * u[i] for i in clients if i != j), np.zeros_like(u[j])) for j in clients]
     return np.array([u_j @ _unit(rest) for u_j, rest in zip(u, others, strict=True)])
 
 
 def _coherence(u: Array, trust: Array) -> float:
-    """The mean cosine between two, and 0 where they pull apart."""
+    """The mean cosine between two updates; 0 if it is negative."""
     pairs = [(i, j) for i in range(len(u)) for j in range(i)]
     count = sum(trust[i] * trust[j] for i, j in pairs)
     cosines = sum(trust[i] * trust[j] * (u[i] @ u[j]) for i, j in pairs)

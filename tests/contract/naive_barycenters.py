@@ -64,13 +64,13 @@ def alpha(mu: Array, sigma2: Array, w: Array, a: float = 0.5) -> tuple[Array, Ar
     return _each(mu, sigma2, one)
 
 
-def held(rule: Merge, hold: float) -> Merge:
-    """The rule on variances that are held near each coordinate's median."""
+def limited(rule: Merge, ratio: float) -> Merge:
+    """The rule on variances clamped to within a factor of `ratio` of each coordinate's median."""
 
     def merge(mu: Array, sigma2: Array, w: Array) -> tuple[Array, Array]:
         medians = [np.median(column) for column in sigma2.T]
         columns = [
-            [min(max(value, median / hold), median * hold) for value in column]
+            [min(max(value, median / ratio), median * ratio) for value in column]
             for column, median in zip(sigma2.T, medians, strict=True)
         ]
         return rule(mu, np.array(columns).T, w)

@@ -44,7 +44,7 @@ def agree(case: WeigherCase, updates: Tensor, counts: Tensor) -> None:
 
 
 def check_weights(case: WeigherCase) -> None:
-    """Float64, one a client, finite, summing to 1, for updates of any scale; evidence likewise."""
+    """One finite float64 weight per client, summing to 1, for updates of any scale; valid evidence shapes."""
     for scale in (1e-12, 1.0, 1e12):
         updates, counts = draw(1)
         weighed = weigh(case.rule, updates * scale, counts)
@@ -65,7 +65,7 @@ def check_permutation(case: WeigherCase) -> None:
 
 
 def check_identical(case: WeigherCase) -> None:
-    """Clients that send the same and hold the same count the same."""
+    """Clients with equal updates and equal counts get equal weights."""
     updates = torch.randn(1, SIZE, generator=torch.Generator().manual_seed(3)).repeat(CLIENTS, 1)
     weights = weigh(case.rule, updates, torch.full((CLIENTS,), 7.0, dtype=torch.float64)).weights
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / CLIENTS))
@@ -77,7 +77,7 @@ def check_one_client(case: WeigherCase) -> None:
 
 
 def check_zero_updates(case: WeigherCase) -> None:
-    """Nobody moved: finite weights that sum to 1. One did not move: still."""
+    """Finite weights that sum to 1 if all updates, or one of them, are 0."""
     updates, counts = draw(5)
     for given in (torch.zeros_like(updates), updates.index_fill(0, torch.tensor([0]), 0.0)):
         weights = weigh(case.rule, given, counts).weights
@@ -135,7 +135,7 @@ def check_memory(case: WeigherCase) -> None:
 
 
 def check_offers(case: WeigherCase) -> None:
-    """What a rule says it offers is what it sends down."""
+    """A rule sends exactly the vectors that `offers` names."""
     updates, counts = draw(9)
     state = weigh(case.rule, updates, counts).state
     assert case.rule.offer(state).keys() == case.rule.offers

@@ -114,7 +114,7 @@ POSTERIOR = Message(torch.zeros(2), torch.ones(2))
         pytest.param([], PLAIN, "no reply", id="missing"),
     ],
 )
-def test_an_unusable_reply_is_set_aside_with_the_reason_and_the_round_goes_on(
+def test_an_unusable_reply_is_rejected_with_the_reason_and_the_round_goes_on(
     bad: list[Reply], start: Message, reason: str
 ) -> None:
     variance = None if start.variance is None else torch.tensor([2.0, 3.0])
@@ -122,18 +122,18 @@ def test_an_unusable_reply_is_set_aside_with_the_reason_and_the_round_goes_on(
     combiner = Mean() if variance is None else MeanAndVariance()
     done = aggregate([*bad, *good], invited=["a", "b", "c"], start=start, combiner=combiner)
     assert done.clients == ("a", "b")
-    assert list(done.refused) == ["c"]
-    assert re.search(reason, done.refused["c"])
+    assert list(done.rejected) == ["c"]
+    assert re.search(reason, done.rejected["c"])
     assert done.weights.tolist() == [0.75, 0.25]
     assert done.state.message.mean.tolist() == [0.75, 1.0]
     assert not done.skipped
 
 
-def test_a_client_that_was_not_invited_is_set_aside_and_takes_no_place() -> None:
+def test_a_client_that_was_not_invited_is_rejected_and_takes_no_place() -> None:
     done = aggregate([reply("a", 1, 0), reply("z", 9, 9)], invited=["a", "b"])
     assert done.clients == ("a",)
-    assert "not invited" in done.refused["z"]
-    assert "no reply" in done.refused["b"]
+    assert "not invited" in done.rejected["z"]
+    assert "no reply" in done.rejected["b"]
     assert done.state.message.mean.tolist() == [1, 0]
 
 
@@ -154,7 +154,7 @@ def test_below_its_quorum_a_round_is_skipped_whole(quorum: float, usable: int, s
     done = aggregate(replies, start=state, weigher=weigher, quorum=quorum, momentum=0.5)
     assert done.skipped == skipped
     assert len(done.clients) == len(done.weights) == len(done.norms) == (0 if skipped else usable)
-    assert sorted(done.refused) == list("abcd")[usable:]
+    assert sorted(done.rejected) == list("abcd")[usable:]
     if skipped:
         assert done.state is state
         assert not weigher.seen
@@ -416,11 +416,11 @@ def test_settings_at_the_edge_are_accepted(settings: dict[str, Any]) -> None:
     [[1.0, 2.0], torch.ones(2).to_sparse(), torch.ones(2, device="meta"), torch.tensor([1.0, 1e31])],
     ids=["list", "sparse", "meta", "huge"],
 )
-def test_what_is_no_usable_vector_is_set_aside(mean: object) -> None:
+def test_what_is_no_usable_vector_is_rejected(mean: object) -> None:
     aggregator = Aggregator(Uniform(), Mean(), Server(), 2)
     replies = [Reply("a", Message(mean), 1), Reply("b", Message(torch.ones(2)), 1)]  # type: ignore[arg-type]
     done = aggregator.aggregate(aggregator.init(Message(torch.zeros(2))), replies, ["a", "b"], 1)
-    assert list(done.refused) == ["a"]
+    assert list(done.rejected) == ["a"]
     assert done.clients == ("b",)
 
 

@@ -215,7 +215,7 @@ def learn(
     learner = Learner(objective, sharing, sharing.layout(model), Training(lr=0.1, batch_size=4), seed=0)
     random = torch.Generator().manual_seed(0)
     data = examples(2 + torch.randn(8, 4, generator=random), torch.arange(8) % 3)
-    scratch = learner.scratch(model)
+    scratch = learner.working_model(model)
     return [
         learner.train(scratch, "a", data, Broadcast(number, read(model, sharing)), state)
         for number, state in enumerate(states, 1)

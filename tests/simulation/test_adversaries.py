@@ -124,11 +124,11 @@ def test_label_flipping_teaches_the_flipped_labels() -> None:
 
 
 @pytest.mark.parametrize("attack", [NonFinite(), WrongShape()])
-def test_malformed_replies_are_set_aside_and_the_round_goes_on(attack: Attack) -> None:
+def test_malformed_replies_are_rejected_and_the_round_goes_on(attack: Attack) -> None:
     result = run(adversaries={"oslo": attack})
     aside = [row for row in result.clients if row["client"] == "oslo"]
     assert all(str(row["status"]).startswith("sent a mean") and row["weight"] == 0.0 for row in aside)
-    assert [row["refused"] for row in result.history] == [1.0] * 3
+    assert [row["rejected"] for row in result.history] == [1.0] * 3
     assert all(row["detection_recall"] == row["detection_auroc"] == 1.0 for row in result.history)
     assert weights(result) == weights(run({name: CLIENTS[name] for name in NAMES if name != "oslo"}))
 

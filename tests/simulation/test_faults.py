@@ -14,7 +14,7 @@ from steelyard.simulation import SimulatedFederation as Federation
 # Clients that fail
 
 
-def test_a_client_whose_data_fails_is_set_aside_by_name_and_the_run_goes_on() -> None:
+def test_a_client_whose_data_fails_is_rejected_by_name_and_the_run_goes_on() -> None:
     broken = {**CLIENTS, "rome": Table(blobs(20, 5), broken=True)}
     result, without = run(broken), run(CLIENTS)
     rows = [row for row in result.clients if row["client"] == "rome"]
@@ -22,7 +22,7 @@ def test_a_client_whose_data_fails_is_set_aside_by_name_and_the_run_goes_on() ->
     for row in rows:
         assert "failed while training: OSError: disk error at row" in str(row["status"])
         assert row["weight"] == 0
-    assert [row["refused"] for row in result.history] == [1, 1, 1]
+    assert [row["rejected"] for row in result.history] == [1, 1, 1]
     assert weights(result) == weights(without)
 
 
@@ -36,7 +36,7 @@ def test_when_every_client_fails_the_error_names_client_round_and_stage() -> Non
     assert (error.client, error.round, error.stage) == ("lima", 1, "training")
 
 
-def test_a_client_that_diverges_is_set_aside_and_the_model_stays_finite() -> None:
+def test_a_client_that_diverges_is_rejected_and_the_model_stays_finite() -> None:
     inputs, labels = blobs(64, 5)
     result = run({**CLIENTS, "rome": (1e30 * inputs, labels)})
     rows = [row for row in result.clients if row["client"] == "rome"]

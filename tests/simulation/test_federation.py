@@ -98,7 +98,7 @@ def test_the_rows_say_who_counted_how_much() -> None:
     shares = [row["weight"] * row["loss"] for row in result.clients]  # type: ignore[operator]
     assert result.history[0]["loss"] == pytest.approx(sum(shares))
     assert result.history[0]["used"] == 4
-    assert result.history[0]["refused"] == 0
+    assert result.history[0]["rejected"] == 0
 
 
 def test_the_model_of_the_user_is_left_alone() -> None:
@@ -284,7 +284,7 @@ def test_of_many_clients_the_same_sample_is_tested_in_every_round(monkeypatch: p
     assert len(tested) == 9
 
 
-def test_a_client_of_a_population_that_cannot_be_made_is_set_aside_by_name() -> None:
+def test_a_client_of_a_population_that_cannot_be_made_is_rejected_by_name() -> None:
     def make(name: str) -> Any:
         if name == "b":
             raise OSError("no such patient")

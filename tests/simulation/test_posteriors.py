@@ -76,7 +76,7 @@ def test_certainty_in_hostile_hands_is_seen_in_the_geometry_of_precision(clean: 
 def test_so_is_a_claim_to_know_nothing(clean: sy.Result) -> None:
     hostile = {"adversaries": {"count": 3, "attack": IGNORANT}}
     assert accuracy(run("eaa", **hostile)) < 0.5
-    assert accuracy(run({"name": "eaa", "hold": 2.0}, **hostile)) > accuracy(clean) - 0.03  # type: ignore[arg-type]
+    assert accuracy(run({"name": "eaa", "variance_ratio_limit": 2.0}, **hostile)) > accuracy(clean) - 0.03  # type: ignore[arg-type]
     seen = run("eaa", weighing="ivar-vb", **hostile, **{"server.geometry": "precision"})
     assert accuracy(seen) > accuracy(clean) - 0.03
 

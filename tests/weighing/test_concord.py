@@ -1,4 +1,4 @@
-"""Concord: who is found out, who is not, and which part of the rule does it."""
+"""Concord: which clients lose their weight, which do not, and which part of the rule decides."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from steelyard.weighing import Concord, concord
 from steelyard.weighing.geometry import Geometry
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
-LIARS = 6  # the first ones, of 20
+LIARS = 6  # clients that reverse their update: the first 6 of 20
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -36,7 +36,7 @@ def weigh(
 
 
 def clean(seed: int, clients: int = 10, size: int = 2000, common: float = 1.0) -> Tensor:
-    """A common direction and as much of everyone's own: cosines of ½, unless there is less in common."""
+    """A common direction plus one of each client's own: cosines of ½ if `common` is 1, less below."""
     return common * normal(seed, size) + normal(1000 + seed, clients, size)
 
 
@@ -50,10 +50,11 @@ def cosines_with_others(updates: Tensor) -> Tensor:
 
 
 class World:
-    """Clients that want the model elsewhere each, of which 6 of 20 send the reverse of the way there.
+    """20 clients, each with its own optimum; 6 of them send the reverse of their update.
 
-    They have a way in common at first. Once the model has gone it, each pulls towards its own: `kinds` says
-    whose is whose. With a rate above 1 the model overshoots, and all pull back from the last step.
+    The optima lie in a common direction at first. Once the model is there, clients point to their own
+    optimum; clients of the same kind in `kinds` share one. With a rate above 1 the model overshoots, and all
+    clients point back.
     """
 
     def __init__(
@@ -65,24 +66,24 @@ class World:
         self.model = torch.zeros(size, dtype=torch.float64)
         self.step = torch.zeros_like(self.model)
         self.shares: list[float] = []
-        """What the reversed updates weigh, round by round."""
+        """The weight of the reversed updates in each round."""
         self.honest: list[float] = []
-        """How far the least trusted honest client is."""
+        """The lowest reliability of an honest client in each round."""
         self.coherence: list[float] = []
         self.with_last: list[float] = []
-        """The mean cosine with the last step of what is found."""
+        """The mean cosine of the true updates with the last step."""
 
     def normal(self, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=self.random, dtype=torch.float64)
 
     def run(self, rule: Concord, rounds: int, invited: int = 10) -> float:
-        """What the reversed updates weigh in the last ten rounds, on average."""
+        """The mean weight of the reversed updates in the last ten rounds."""
         state = rule.init()
         for _ in range(rounds):
             who = torch.randperm(20, generator=self.random)[:invited].sort().values
-            found = self.aims[who] - self.model + self.noise * self.normal(invited, self.size)
-            self.with_last.append(float(torch.cosine_similarity(found, self.step.unsqueeze(0)).mean()))
-            sent = torch.where(who.unsqueeze(1) < LIARS, -found, found)
+            true = self.aims[who] - self.model + self.noise * self.normal(invited, self.size)
+            self.with_last.append(float(torch.cosine_similarity(true, self.step.unsqueeze(0)).mean()))
+            sent = torch.where(who.unsqueeze(1) < LIARS, -true, true)
             weighed = weigh(rule, sent, state, [str(one) for one in who.tolist()])
             state, self.step = weighed.state, weighed.weights @ sent
             self.model = self.model + self.rate * self.step
@@ -93,7 +94,7 @@ class World:
 
 
 SOME_RARE = [0, 0, 1, 1, 2, 3, *[0] * 5, *[1] * 4, *[2] * 3, 3, 4]
-"""Of the honest, five hold class 0 and one each the classes 3 and 4."""
+"""Of the honest clients, five have class 0, and classes 3 and 4 have one client each."""
 UNEQUAL = pytest.mark.parametrize(
     ("rate", "kinds"), [(0.1, range(20)), (0.05, SOME_RARE)], ids=["each its own", "some rare"]
 )
@@ -101,19 +102,19 @@ UNEQUAL = pytest.mark.parametrize(
 
 @SEEDS
 @UNEQUAL
-def test_who_pulls_apart_near_the_optimum_is_trusted_and_who_lied_on_the_way_there_is_not(
+def test_clients_that_differ_near_the_optimum_are_trusted_and_those_reversed_before_are_not(
     rate: float, kinds: Sequence[int], seed: int
 ) -> None:
     world = World(seed, rate, kinds)
     assert world.run(Concord(), rounds=100) < 0.01
     assert min(world.honest) > 0.8
-    assert min(world.coherence[:5]) > 0.7, "the world is not the one that is meant"
-    assert float(np.mean(world.coherence[-20:])) < 0.1, "the world is not the one that is meant"
+    assert min(world.coherence[:5]) > 0.7, "the simulated clients do not behave as intended"
+    assert float(np.mean(world.coherence[-20:])) < 0.1, "the simulated clients do not behave as intended"
 
 
 @SEEDS
 @UNEQUAL
-def test_if_all_rounds_were_believed_alike_honest_clients_would_be_distrusted(
+def test_if_all_rounds_counted_equally_honest_clients_would_lose_trust(
     rate: float, kinds: Sequence[int], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concord, "coherence", lambda angles, trust: torch.ones((), dtype=torch.float64))
@@ -123,14 +124,14 @@ def test_if_all_rounds_were_believed_alike_honest_clients_would_be_distrusted(
 
 
 @SEEDS
-def test_reversed_updates_lose_their_weight_where_all_pull_back_from_the_last_step_too(seed: int) -> None:
+def test_reversed_updates_lose_their_weight_also_when_all_point_back_from_the_last_step(seed: int) -> None:
     world = World(seed, rate=1.8)
     assert world.run(Concord(), rounds=40) < 0.001
     assert min(world.honest) > 0.8
-    assert float(np.mean(world.with_last[1:])) < -0.3, "the world is not the one that is meant"
+    assert float(np.mean(world.with_last[1:])) < -0.3, "the simulated clients do not behave as intended"
 
 
-def test_one_round_tells_less_than_the_mean_of_many() -> None:
+def test_the_mean_of_many_rounds_tells_more_than_one() -> None:
     long, short = (
         float(np.mean([World(seed, 0.03, noise=6.0).run(Concord(memory=memory), 40) for seed in range(4)]))
         for memory in (0.97, 0.0)
@@ -138,7 +139,7 @@ def test_one_round_tells_less_than_the_mean_of_many() -> None:
     assert long < 0.25 * short
 
 
-def test_what_lies_back_fades() -> None:
+def test_old_rounds_fade() -> None:
     """A client that was reversed for 25 rounds and then honest for ten."""
     trusts = []
     for memory in (0.8, 1.0):
@@ -167,7 +168,7 @@ def after_rounds(rounds: int, reversed: Sequence[int] = (0,), rule: Concord | No
 
 ORTHOGONAL = torch.eye(10, dtype=torch.float64)
 APART = ORTHOGONAL - 0.1
-"""Each pulls against the sum of all others: cosines of −1 with it, and of +1 for who reverses its own."""
+"""Each update points against the sum of the others: cosine −1, and +1 for a reversed update."""
 
 
 def with_a_liar(updates: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ def test_a_round_without_coherence_leaves_every_agreement_as_it_was(memory: floa
         torch.testing.assert_close(weighed.evidence["agreement"], before, rtol=1e-12, atol=0)
 
 
-def test_if_rounds_without_coherence_counted_they_would_turn_the_tables(
+def test_if_rounds_without_coherence_counted_trust_would_be_reversed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(concord, "coherence", lambda angles, trust: torch.ones((), dtype=torch.float64))
@@ -211,7 +212,7 @@ def test_coherence_is_the_mean_cosine_between_two_of_the_trusted() -> None:
     assert float(concord.coherence(angles, doubted)) == pytest.approx(0.36)
     half = torch.tensor([1.0, 1.0, 1.0, 0.1], dtype=torch.float64)
     assert float(concord.coherence(angles, half)) == pytest.approx((6 * 0.36 - 6 * 0.1 * 0.9) / (6 + 6 * 0.1))
-    assert float(concord.coherence(angles, torch.ones(4, dtype=torch.float64))) == 0  # below 0 it is none
+    assert float(concord.coherence(angles, torch.ones(4, dtype=torch.float64))) == 0  # clamped at 0
 
 
 @SEEDS
@@ -220,13 +221,13 @@ def test_the_evidence_is_a_number_for_each_client_and_one_of_the_round(seed: int
     assert {name: tuple(value.shape) for name, value in weighed.evidence.items()} == {
         "agreement": (10,),
         "reliability": (10,),
-        "held": (10,),
+        "length_factor": (10,),
         "coherence": (),
     }
     assert float(weighed.evidence["coherence"]) == pytest.approx(0.5, rel=0.05)
     assert weighed.evidence["reliability"].tolist() == [0.0] + [1.0] * 9
     cosine = float(cosines_with_others(clean(seed)[1:]).mean())
-    wanted = cosine * concord.ENOUGH / (concord.ENOUGH + concord.PRIOR)
+    wanted = cosine * concord.MAX_COHERENCE / (concord.MAX_COHERENCE + concord.PRIOR_COHERENCE)
     torch.testing.assert_close(
         weighed.evidence["agreement"][1:], torch.full((9,), wanted).double(), rtol=0.05, atol=0
     )
@@ -239,7 +240,7 @@ def test_the_evidence_is_a_number_for_each_client_and_one_of_the_round(seed: int
 @SEEDS
 @pytest.mark.parametrize("senders", [1, 3, 4])
 def test_noise_does_not_count(senders: int, seed: int) -> None:
-    """Its cosines with the others are as often above 0 as below: only that they are so small tells it."""
+    """Its cosines with the others are positive or negative by chance; only their small size shows noise."""
     updates = clean(seed)
     updates[:senders] = 1.4 * normal(2000 + seed, senders, 2000)
     weighed = weigh(Concord(), updates)
@@ -256,37 +257,35 @@ def test_ten_times_too_long_along_the_mean_moves_the_model_less_than_an_honest_u
     along = weighed.weights * (updates @ torch.nn.functional.normalize(updates[1:].mean(dim=0), dim=0))
     assert 0 < float(along[0]) < float(along[1:].min())
     free = weigh(Concord(reach=math.inf), updates)
-    assert float(free.weights[0]) == pytest.approx(0.1), "it is the reach that does it"
-    assert free.evidence["held"].tolist() == [1.0] * 10
+    assert float(free.weights[0]) == pytest.approx(0.1), "the reach limits it"
+    assert free.evidence["length_factor"].tolist() == [1.0] * 10
 
 
 @SEEDS
 @pytest.mark.parametrize("medians", [2, 20, 2000])
-def test_an_update_of_any_length_that_goes_aside_is_not_held(medians: float, seed: int) -> None:
-    """The long one's surplus is at right angles to all others, as is that of a client's own classes."""
+def test_an_update_of_any_length_that_goes_sideways_is_not_limited(medians: float, seed: int) -> None:
+    """The excess length is orthogonal to all others, as for a client with classes of its own."""
     updates = torch.cat([clean(seed), torch.zeros(10, 1, dtype=torch.float64)], dim=1)
     updates[0, -1] = medians * float(updates.norm(dim=1).median())
-    assert weigh(Concord(), updates).evidence["held"].tolist() == [1.0] * 10
+    assert weigh(Concord(), updates).evidence["length_factor"].tolist() == [1.0] * 10
 
 
 @SEEDS
 @pytest.mark.parametrize("reach", [0.3, 1.0, 1.5])
-def test_beyond_the_reach_it_falls_with_the_square_of_the_way_along_with_the_others(
-    reach: float, seed: int
-) -> None:
+def test_beyond_the_reach_weight_falls_with_the_square_of_the_common_length(reach: float, seed: int) -> None:
     updates = clean(seed) * (1.2 * normal(3000 + seed, 10, 1)).exp()
     norms = updates.norm(dim=1)
     along = norms * cosines_with_others(updates)
     limit = reach * norms.sort().values[4]  # of ten, the lower one in the middle
     wanted = torch.where(along > limit, (limit / along).square(), 1.0)
     weighed = weigh(Concord(reach=reach), updates)
-    torch.testing.assert_close(weighed.evidence["held"], wanted, rtol=1e-9, atol=0)
+    torch.testing.assert_close(weighed.evidence["length_factor"], wanted, rtol=1e-9, atol=0)
     torch.testing.assert_close(weighed.weights, wanted / wanted.sum(), rtol=1e-9, atol=0)
     assert int((wanted < 1).sum()) > 0
 
 
 @SEEDS
-def test_the_others_that_it_goes_along_with_are_those_who_are_trusted(seed: int) -> None:
+def test_the_common_length_is_measured_along_trusted_clients_only(seed: int) -> None:
     updates = clean(seed)
     updates[0] = 10 * updates[1:].mean(dim=0)
     updates[7:] *= -1
@@ -296,14 +295,16 @@ def test_the_others_that_it_goes_along_with_are_those_who_are_trusted(seed: int)
     others = torch.nn.functional.normalize(updates[1:7], dim=1).sum(dim=0)
     along = float(updates[0] @ others / others.norm())
     wanted = (1.5 * float(updates.norm(dim=1).sort().values[4]) / along) ** 2
-    assert float(weighed.evidence["held"][0]) == pytest.approx(wanted, rel=1e-9)
-    assert weighed.evidence["held"][1:].tolist() == [1.0] * 9, "nobody is held for going backwards"
+    assert float(weighed.evidence["length_factor"][0]) == pytest.approx(wanted, rel=1e-9)
+    assert weighed.evidence["length_factor"][1:].tolist() == [1.0] * 9, (
+        "updates in the opposite direction are not limited"
+    )
 
 
-# What is remembered
+# State
 
 
-def test_a_newcomer_is_trusted() -> None:
+def test_a_new_client_is_trusted() -> None:
     updates = clean(99)
     weighed = weigh(Concord(), updates, after_rounds(12), ["new", *map(str, range(1, 10))])
     assert float(weighed.evidence["reliability"][0]) == 1
@@ -311,7 +312,7 @@ def test_a_newcomer_is_trusted() -> None:
 
 
 @pytest.mark.parametrize(("common", "least", "most"), [(0.4, 1.0, 1.0), (0.6, 0.2, 0.8), (1.0, 0.0, 0.0)])
-def test_a_contrary_round_silences_a_newcomer_if_the_others_pulled_together_in_it(
+def test_one_opposing_round_removes_a_new_client_if_the_round_is_coherent(
     common: float, least: float, most: float
 ) -> None:
     updates = clean(99, common=common)
@@ -343,11 +344,11 @@ def test_the_last_step_is_kept_and_offered_as_a_direction() -> None:
     torch.testing.assert_close(rule.offer(weighed.state)["direction"], weighed.weights @ updates)
 
 
-# Where there is nothing to find
+# Rounds without adversaries, and degenerate ones
 
 
 def test_equal_clients_count_by_their_samples() -> None:
-    """A common direction, and an axis of one's own: all are equally far from each other, in every round."""
+    """A common direction plus an axis of its own: all updates have the same distance from each other."""
     counts = [1.0, 2.0, 3.0, 10.0, 4.0]
     updates = torch.eye(5, 6, dtype=torch.float64)
     updates[:, -1] = 0.5
@@ -368,8 +369,8 @@ def test_honest_clients_count_by_their_samples(seed: int) -> None:
         torch.testing.assert_close(weighed.weights, torch.tensor(counts).double() / 55, rtol=1e-9, atol=0)
 
 
-def test_where_nobody_is_left_all_count_by_their_samples() -> None:
-    """One always pulled against the others, the other was always noise."""
+def test_if_no_client_is_trusted_all_count_by_their_samples() -> None:
+    """One client always pointed against the others, the other always sent noise."""
     known = concord.History(*torch.tensor([[1.0, 1.0], [-1.0, 0.1], [50.0, 50.0], [50.0, 1e-4]]).double())
     state = {f"history/{client}": row for client, row in enumerate(torch.stack(known, dim=1))}
     weighed = weigh(Concord(), torch.eye(2, dtype=torch.float64), state, counts=[1.0, 3.0])

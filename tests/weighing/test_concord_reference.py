@@ -36,11 +36,11 @@ def ramp(value: float) -> float:
 
 
 class Seen(NamedTuple):
-    """What one round showed of one client."""
+    """One client in one round."""
 
     coherence: float
     cosine: float
-    kinship: float
+    correlation: float
 
 
 class Transcription:
@@ -56,15 +56,16 @@ class Transcription:
         trust = self.trust({j: self.past.get(j, []) for j in x})
         for _ in range(5):
             together = min(self.coherence(x, trust), 0.2)
-            akin = {j: self.kinship(j, x, trust) for j in x}
-            usual = upper(list(akin.values()))
+            correlation = {j: self.correlation(j, x, trust) for j in x}
+            usual = upper(list(correlation.values()))
             now = {
-                j: Seen(together, self.along(j, x, trust), akin[j] / usual if usual > 0 else 1.0) for j in x
+                j: Seen(together, self.along(j, x, trust), correlation[j] / usual if usual > 0 else 1.0)
+                for j in x
             }
             rounds = {j: [*self.past.get(j, []), now[j]] for j in x}
             trust = self.trust(rounds)
-        held = {j: self.held(j, x, trust) for j in x}
-        scores = {j: n[j] * trust[j] * held[j] for j in x}
+        factor = {j: self.length_factor(j, x, trust) for j in x}
+        scores = {j: n[j] * trust[j] * factor[j] for j in x}
         if sum(scores.values()) == 0:
             scores = dict(n)
         a = {j: scores[j] / sum(scores.values()) for j in x}
@@ -74,7 +75,7 @@ class Transcription:
         self.evidence = {
             "agreement": [self.agreement(rounds[j]) for j in x],
             "reliability": list(trust.values()),
-            "held": list(held.values()),
+            "length_factor": list(factor.values()),
             "coherence": [self.coherence(x, trust)],
         }
         return a
@@ -89,39 +90,39 @@ class Transcription:
         pull = sum((trust[i] * unit(x[i]) for i in x if i != j), np.zeros_like(x[j]))
         return float(unit(x[j]) @ unit(pull))
 
-    def kinship(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
-        voice = sum(trust[i] for i in x if i != j)
-        kin = sum(trust[i] * float(unit(x[i]) @ unit(x[j])) ** 2 for i in x if i != j)
-        return math.sqrt(kin / voice) if voice > 0 else 0.0
+    def correlation(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
+        total = sum(trust[i] for i in x if i != j)
+        squares = sum(trust[i] * float(unit(x[i]) @ unit(x[j])) ** 2 for i in x if i != j)
+        return math.sqrt(squares / total) if total > 0 else 0.0
 
     def agreement(self, rounds: Sequence[Seen]) -> float:
-        """What was seen of a client fades with the coherence that came after it."""
-        present = total = 0.0
+        """A round counts less the more coherence came after it."""
+        cosines = total = 0.0
         for number, seen in enumerate(rounds):
             since = sum(later.coherence for later in rounds[number + 1 :])
             share = self.rule.memory ** (since / 0.2)
-            present += share * seen.coherence * seen.cosine
+            cosines += share * seen.coherence * seen.cosine
             total += share * seen.coherence
-        return present / (total + PRIOR)
+        return cosines / (total + PRIOR)
 
-    def akin(self, rounds: Sequence[Seen]) -> float:
+    def mean_correlation(self, rounds: Sequence[Seen]) -> float:
         shares = [self.rule.memory**age for age in range(len(rounds) - 1, -1, -1)]
-        kin = sum(share * seen.kinship for share, seen in zip(shares, rounds, strict=True))
-        return kin / sum(shares) if rounds else 1.0
+        total = sum(share * seen.correlation for share, seen in zip(shares, rounds, strict=True))
+        return total / sum(shares) if rounds else 1.0
 
     def trust(self, rounds: Mapping[str, Sequence[Seen]]) -> dict[str, float]:
-        agreement = {j: self.agreement(each) for j, each in rounds.items()}
+        agreement = {j: self.agreement(seen) for j, seen in rounds.items()}
         usual = max(upper(list(agreement.values())), 0.15)
         return {
             j: ramp(2 + 2 * agreement[j] / (self.rule.tolerance * usual))
-            * ramp((self.akin(each) - 0.1) / 0.2)
-            for j, each in rounds.items()
+            * ramp((self.mean_correlation(seen) - 0.1) / 0.2)
+            for j, seen in rounds.items()
         }
 
-    def held(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
-        limit = self.rule.reach * lower_median([float(np.linalg.norm(each)) for each in x.values()])
-        way = float(np.linalg.norm(x[j])) * self.along(j, x, trust)
-        return (limit / way) ** 2 if way > limit > 0 else 1.0
+    def length_factor(self, j: str, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
+        limit = self.rule.reach * lower_median([float(np.linalg.norm(x_j)) for x_j in x.values()])
+        length = float(np.linalg.norm(x[j])) * self.along(j, x, trust)
+        return (limit / length) ** 2 if length > limit > 0 else 1.0
 
 
 RULES = [
@@ -138,10 +139,10 @@ RULES = [
 def test_rounds_with_changing_clients_agree_with_the_rule_on_the_updates_themselves(
     rule: Concord, seed: int
 ) -> None:
-    """They have less and less in common; three of nine are reversed, one is noise."""
+    """Clients have less in common each round; two of nine are reversed, one sends noise."""
     random = np.random.default_rng(seed)
     naive, state = Transcription(rule), rule.init()
-    own, doubted, partly, held, apart = random.normal(0, 1, (9, 30)), 0, 0, 0, 0
+    own, doubted, partly, limited, apart = random.normal(0, 1, (9, 30)), 0, 0, 0, 0
     for number in range(1, 16):
         present = sorted(random.choice(9, size=random.integers(1, 9), replace=False))
         clients = tuple(f"client/{one}" for one in present)
@@ -165,9 +166,9 @@ def test_rounds_with_changing_clients_agree_with_the_rule_on_the_updates_themsel
         trust = weighed.evidence["reliability"]
         doubted += int((trust < 1).sum())
         partly += int(((trust > 0) & (trust < 1)).sum())
-        held += int((weighed.evidence["held"] < 1).sum())
+        limited += int((weighed.evidence["length_factor"] < 1).sum())
         apart += int(weighed.evidence["coherence"] == 0)
     assert doubted > 0
     assert partly > 0
-    assert held > 0 or math.isinf(rule.reach)
+    assert limited > 0 or math.isinf(rule.reach)
     assert apart > 0

@@ -184,7 +184,7 @@ def test_a_client_that_sits_a_round_out_keeps_its_history() -> None:
 
 
 @pytest.mark.parametrize("source", ["weights", "samples"])
-def test_when_everyone_opposes_the_momentum_samples_count_and_the_history_grows(source: Any) -> None:
+def test_when_all_oppose_the_momentum_samples_count_and_the_history_grows(source: Any) -> None:
     rule = Consensus(beta=0.5, momentum=source)
     rounds = [{"a": 0.6, "b": 0.6, "c": 0.6}, {"a": -0.6, "b": -0.6, "c": -0.6}]
     weighed = steer(rule, rounds)
@@ -216,7 +216,7 @@ def test_alpha_0_leaves_consensus_alone() -> None:
 
 
 @pytest.mark.parametrize(("gate", "weights"), [("hard", [0, 0.75, 0.25]), ("soft", [0.5, 0.8, 0.6])])
-def test_who_did_not_move_has_a_cosine_of_0(gate: Any, weights: list[float]) -> None:
+def test_an_update_of_0_has_a_cosine_of_0(gate: Any, weights: list[float]) -> None:
     state = {"momentum": torch.tensor([2.0, 0.0], dtype=torch.float64)}
     weighed = weigh(Consensus(gate=gate), [[0.0, 0.0], at(0.6), at(0.2)], state)
     assert_near(weighed.evidence["cosine"], [0, 0.6, 0.2])
@@ -242,7 +242,7 @@ def test_bounded_lengths_by_hand() -> None:
 
 @pytest.mark.parametrize("gate", ["hard", "soft"])
 def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) -> None:
-    """Nobody moved in the first round, so there is a momentum, and it is 0."""
+    """All updates of the first round are 0, so there is a momentum, and it is 0."""
     still = [[0.0, 0.0]] * 3
     second = run(Consensus(gate=gate), [still, [[3.0, 4.0], [1.0, 0.0], [-1.0, 0.0]]])[-1]
     assert_near(second.weights, run(Consensus(gate=gate), [still])[-1].weights.tolist())
@@ -250,7 +250,7 @@ def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) 
     assert not [key for key in second.state if key.startswith("cosines/")]
 
 
-def test_a_bound_that_leaves_nobody_falls_back_too() -> None:
+def test_a_bound_that_makes_all_scores_0_falls_back_too() -> None:
     """The median norm is 0: the one client that moves is cut to that, and the others do not agree."""
     first, second = run(Consensus(bound=1.0), [[[1.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]])
     assert_near(second.weights, first.weights.tolist())

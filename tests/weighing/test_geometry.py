@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.weighing.geometry import Geometry, Rows, block_width
+from steelyard.weighing.geometry import Geometry, Updates, block_width
 
 BLOCK = block_width(3)
 SIZES = [1, 100, BLOCK, 2 * BLOCK + 17]
@@ -74,12 +74,12 @@ def test_the_length_is_the_number_of_clients() -> None:
     assert len(Geometry(updates(10, clients=4))) == 4
 
 
-def on_disk(rows: Tensor, folder: Path) -> Rows:
+def on_disk(rows: Tensor, folder: Path) -> Updates:
     np.save(folder / "rows.npy", rows.numpy())
     return np.load(folder / "rows.npy", mmap_mode="r")
 
 
-FORMS: dict[str, Callable[[Tensor, Path], Rows]] = {
+FORMS: dict[str, Callable[[Tensor, Path], Updates]] = {
     "matrix": lambda rows, folder: rows,
     "list": lambda rows, folder: list(rows),
     "file": on_disk,
@@ -115,7 +115,7 @@ def squares(differences: Any) -> Tensor:
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_all_that_rules_ask_for_is_what_differences_of_the_rows_say(
-    scene: Callable[[], Tensor], form: Callable[[Tensor, Path], Rows], tmp_path: Path
+    scene: Callable[[], Tensor], form: Callable[[Tensor, Path], Updates], tmp_path: Path
 ) -> None:
     rows = scene()
     wide, geometry = rows.numpy().astype(np.float64), Geometry(form(rows, tmp_path))
@@ -143,7 +143,7 @@ def test_distances_from_a_point_whose_weights_do_not_sum_to_1() -> None:
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_blended_updates_have_the_geometry_of_the_blend(
-    form: Callable[[Tensor, Path], Rows], tmp_path: Path
+    form: Callable[[Tensor, Path], Updates], tmp_path: Path
 ) -> None:
     rows, weights = with_much_in_common(), WEIGHTS["sum to 1"]
     mixing = torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -14,15 +14,15 @@ from scipy.optimize import minimize
 from steelyard.weighing.icov import principal_covariance
 
 Array = NDArray[np.float64]
-CASES = [(parties, factors, seed) for parties, factors in ((4, 1), (5, 2), (6, 3)) for seed in range(3)]
-every_case = pytest.mark.parametrize(("parties", "factors", "seed"), CASES)
+CASES = [(clients, factors, seed) for clients, factors in ((4, 1), (5, 2), (6, 3)) for seed in range(3)]
+every_case = pytest.mark.parametrize(("clients", "factors", "seed"), CASES)
 
 
-def residuals(parties: int, seed: int, size: int = 200) -> Array:
+def residuals(clients: int, seed: int, size: int = 200) -> Array:
     """C of updates that share latent directions and lie around their mean."""
     random = np.random.default_rng(seed)
-    shared = random.normal(size=(parties, 3)) @ random.normal(size=(3, size))
-    updates = shared + random.normal(size=(parties, size))
+    shared = random.normal(size=(clients, 3)) @ random.normal(size=(3, size))
+    updates = shared + random.normal(size=(clients, size))
     delta = updates - updates.mean(axis=0)
     return delta @ delta.T / size
 
@@ -53,31 +53,31 @@ def parts(phi: Array, factors: int) -> tuple[Array, float]:
 
 def ascend(c: Array, factors: int, seed: int) -> float:
     """The best likelihood that BFGS finds from three starts, with log σ² and log σ_u² as free numbers."""
-    parties = len(c)
+    clients = len(c)
 
     def objective(flat: Array) -> tuple[float, Array]:
-        v, (sigma2, sigma_u2) = flat[:-2].reshape(parties, factors), np.exp(flat[-2:])
+        v, (sigma2, sigma_u2) = flat[:-2].reshape(clients, factors), np.exp(flat[-2:])
         by_v, by_sigma2, by_sigma_u2 = gradients(v, sigma2, sigma_u2, c)
         slope = np.concatenate([by_v.ravel(), [by_sigma2 * sigma2, by_sigma_u2 * sigma_u2]])
-        return -likelihood(sigma_u2 * v @ v.T + sigma2 * np.eye(parties), c), -slope
+        return -likelihood(sigma_u2 * v @ v.T + sigma2 * np.eye(clients), c), -slope
 
     random = np.random.default_rng(seed)
-    starts = [np.append(random.normal(size=parties * factors), [0.0, 0.0]) for _ in range(3)]
+    starts = [np.append(random.normal(size=clients * factors), [0.0, 0.0]) for _ in range(3)]
     return max(-float(minimize(objective, start, jac=True, method="BFGS").fun) for start in starts)
 
 
 @every_case
 def test_the_closed_form_is_as_likely_as_what_an_optimiser_finds(
-    parties: int, factors: int, seed: int
+    clients: int, factors: int, seed: int
 ) -> None:
-    c = residuals(parties, seed)
+    c = residuals(clients, seed)
     found = likelihood(closed_form(c, factors), c)
     assert found == pytest.approx(ascend(c, factors, seed), abs=1e-6)
 
 
 @every_case
-def test_the_paper_s_gradients_vanish_at_the_closed_form(parties: int, factors: int, seed: int) -> None:
-    c = residuals(parties, seed)
+def test_the_paper_s_gradients_vanish_at_the_closed_form(clients: int, factors: int, seed: int) -> None:
+    c = residuals(clients, seed)
     v, sigma2 = parts(closed_form(c, factors), factors)
     by_v, by_sigma2, by_sigma_u2 = gradients(v, sigma2, 1.0, c)
     np.testing.assert_allclose(by_v, 0, atol=1e-9)
@@ -86,15 +86,15 @@ def test_the_paper_s_gradients_vanish_at_the_closed_form(parties: int, factors: 
 
 
 @every_case
-def test_any_other_covariance_is_less_likely(parties: int, factors: int, seed: int) -> None:
+def test_any_other_covariance_is_less_likely(clients: int, factors: int, seed: int) -> None:
     """Among those of the same form: V and σ² a little off."""
-    c, random = residuals(parties, seed), np.random.default_rng(seed)
+    c, random = residuals(clients, seed), np.random.default_rng(seed)
     v, sigma2 = parts(closed_form(c, factors), factors)
-    best = likelihood(v @ v.T + sigma2 * np.eye(parties), c)
+    best = likelihood(v @ v.T + sigma2 * np.eye(clients), c)
     for _ in range(20):
         other = v + 0.05 * random.normal(size=v.shape)
         noise = sigma2 * np.exp(0.05 * random.normal())
-        assert likelihood(other @ other.T + noise * np.eye(parties), c) < best
+        assert likelihood(other @ other.T + noise * np.eye(clients), c) < best
 
 
 def test_the_gradients_are_those_of_the_likelihood() -> None:

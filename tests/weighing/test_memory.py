@@ -1,4 +1,4 @@
-"""What rules remember of each client across rounds in which not everyone takes part."""
+"""What rules remember of each client across rounds in which only some clients take part."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,12 +52,12 @@ def seen(rounds: Sequence[Sequence[int]]) -> set[str]:
 
 
 def remembered(state: State) -> set[str]:
-    """Whom the state is about: one row a client, or the pairs of clients."""
+    """The clients in the state: those with a row of their own, or in pairs."""
     return {key.partition("/")[2] for key in rows(state)} | set(Pairs.of(state).clients)
 
 
 def rows(state: State) -> set[str]:
-    """The keys that belong to a client. A name alone ("momentum") is of the whole round, and of nobody."""
+    """The keys that belong to a client. A key without "/" ("momentum") belongs to the whole round."""
     return {key for key in state if "/" in key}
 
 
@@ -149,7 +149,7 @@ def test_an_absent_client_keeps_its_state(rule: Weigher) -> None:
     for before, after, present in zip(results, results[1:], ROUNDS[1:], strict=False):
         here = {NAMES[one] for one in present}
         absent = [key for key in rows(before.state) if key.partition("/")[2] not in here]
-        assert absent or not rows(before.state), "nothing is known of anybody yet"
+        assert absent or not rows(before.state), "no client is remembered yet"
         assert all(torch.equal(before.state[key], after.state[key]) for key in absent)
 
 

@@ -17,10 +17,10 @@ from steelyard.weighing.geometry import Geometry
 
 RULES = sorted(registry.names("weighing"))
 ZERO_MEAN_PRIOR = ["icov-em", "icov-mle", "icov-vb", "ivar-vb"]
-"""Rules that expect the truth to lie around 0, or that start from what such a rule finds (icov-mle).
-All others but those of angles see distances between updates only."""
+"""Rules with a prior around 0, or that start from the result of such a rule (icov-mle).
+All others, except those with angles, depend only on distances between updates."""
 ANGLES = {"concord": "reliability", "consensus": "consensus", "majority": "trust"}
-"""Rules of angles between updates, and so of where 0 is; and what they say of who pulls along."""
+"""Rules that use angles between updates, so that 0 matters; and their evidence of agreement."""
 COVARIANCES = ["icov-em", "icov-mle", "icov-vb"]
 """Rules with covariances between clients, whose weights may be negative."""
 

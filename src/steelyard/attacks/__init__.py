@@ -1,4 +1,4 @@
-"""What may an adversary do? Attacks of a kind share a file."""
+"""Attacks: what adversarial clients send or train on. Similar attacks share a file."""
 
 from steelyard.attacks.base import Attack
 from steelyard.attacks.colluding import ALittleIsEnough, Copies, InnerProduct, Oversized

@@ -1,7 +1,7 @@
-"""What an attack is.
+"""The base classes of attacks.
 
-An adversary first does a client's honest work, on labels that it may have changed, and then sends whatever it
-likes. It is assumed to know the worst: what every honest party of the round sends.
+An adversary first trains like an honest client, on labels that it may have changed, and then replaces its
+reply. In the worst case, which is assumed here, it knows the updates of all honest clients of the round.
 """
 
 from abc import ABC, abstractmethod
@@ -15,52 +15,52 @@ from steelyard.types import Reply
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A round as its adversaries see it."""
+    """What the adversaries of a round know."""
 
     honest: Tensor
-    """[H, K], the updates of the honest parties in the order of their ids; they are not to be changed."""
+    """[H, K], the updates of the honest clients in the order of their ids. Must not be modified."""
     adversaries: int = 1
-    """How many of them there are in this round."""
+    """The number of adversaries in this round."""
     round: int = 1
 
     def known(self, own: Tensor) -> Tensor:
-        """The honest updates, at least one: an adversary among its own kind knows only its own work."""
+        """The honest updates [H, K], or the adversary's own [1, K] if the round has no honest client."""
         return self.honest if len(self.honest) else own.unsqueeze(0)
 
 
 class Attack(ABC):
-    """What does an adversary do? Settings only: an attack has no memory, and draws from what it is given."""
+    """What an adversary does. Holds settings only: no state, and random numbers come from `generator`."""
 
     @property
     def poisons(self) -> bool:
-        """Whether it changes the labels that it trains on."""
+        """Whether it changes the adversary's training labels."""
         return False
 
     @property
     def colludes(self) -> bool:
-        """Whether all adversaries of a round draw the same random numbers, so that they agree."""
+        """Whether all adversaries of a round get the same random numbers."""
         return False
 
     @property
     def needs(self) -> frozenset[str]:
-        """What must travel besides the mean for the attack to have a meaning."""
+        """Message slots that the attack needs besides the mean."""
         return frozenset()
 
     def poison(self, labels: Tensor, num_classes: int, generator: torch.Generator) -> Tensor:
-        """The labels that it trains on in place of its own [N]."""
+        """The labels [N] to train on instead of the true ones."""
         return labels
 
     @abstractmethod
     def reply(self, scene: Scene, own: Reply, generator: torch.Generator) -> Reply:
-        """What it sends in place of the reply that its training made. Nothing given is changed."""
+        """The reply to send instead of the honest one, `own`. Must not modify its arguments."""
 
 
 class VectorAttack(Attack):
-    """An attack that sends another update, and for the rest what an honest party sends."""
+    """An attack that replaces the update only; the rest of the reply is honest."""
 
     @abstractmethod
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
-        """The update [K] that it sends in place of its own [K]."""
+        """The update [K] to send instead of the honest one, `own` [K]."""
 
     def reply(self, scene: Scene, own: Reply, generator: torch.Generator) -> Reply:
         mean = self.send(scene, own.message.mean, generator)
@@ -69,7 +69,7 @@ class VectorAttack(Attack):
 
 @dataclass(frozen=True)
 class Wrapper(Attack):
-    """An attack around another one, with which it does everything that it does not do itself."""
+    """An attack that extends another one. Whatever it does not override, it passes on."""
 
     attack: Attack
 

@@ -1,4 +1,4 @@
-"""Updates that adversaries make of what the honest parties send."""
+"""Updates that adversaries compute from those of the honest clients."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -12,9 +12,9 @@ from steelyard.attacks.base import Scene, VectorAttack
 
 @dataclass(frozen=True)
 class ALittleIsEnough(VectorAttack):
-    """Send the honest mean, shifted by z standard deviations: near enough to pass (Baruch et al., 2019).
+    """Send the honest mean shifted by z standard deviations, little enough to pass (Baruch et al., 2019).
 
-    Without `z` it is the paper's z_max for the numbers of the round (their Algorithm 3, step 2).
+    The default `z` is the paper's z_max for the round's number of clients (Algorithm 3, step 2).
     """
 
     z: float | None = None
@@ -26,10 +26,10 @@ class ALittleIsEnough(VectorAttack):
 
 
 def largest_z(honest: int, adversaries: int) -> float:
-    """How far from the mean a majority still stands with the adversaries: Φ⁻¹((n − m − s) / (n − m)).
+    """z_max, the largest shift at which adversaries still have a majority: Φ⁻¹((n − m − s) / (n − m)).
 
-    Of n parties, m adversaries need s = ⌊n/2 + 1⌋ − m honest ones farther out than themselves. Where the
-    share is not between 1 % and 99 %, as when adversaries are the majority, the nearer of the two is taken.
+    Of n clients, the m adversaries need s = ⌊n/2 + 1⌋ − m honest ones further from the mean than themselves.
+    The share is clamped to 1 % to 99 %, which matters for example if adversaries are the majority.
     """
     needed = (honest + adversaries) // 2 + 1 - adversaries
     return NormalDist().inv_cdf(min(max((honest - needed) / honest, 0.01), 0.99))
@@ -47,10 +47,10 @@ class InnerProduct(VectorAttack):
 
 @dataclass(frozen=True)
 class Copies(VectorAttack):
-    """Send nearly the same random direction from everyone, to look like a consensus.
+    """All adversaries send nearly the same random direction, to look like a consensus.
 
-    It is `strength` times as long as the median honest update, and has a `trace` of the sender's own update,
-    so that no two are equal (Fung et al., 2020, on sybils).
+    Its norm is `strength` × the median honest norm. `trace` × the sender's own update is added, so that no
+    two are equal (Fung et al., 2020, on sybils).
     """
 
     strength: float = 1.0
@@ -68,7 +68,7 @@ class Copies(VectorAttack):
 
 @dataclass(frozen=True)
 class Oversized(VectorAttack):
-    """Send the honest mean, far too long: no angle gives it away, and the model overshoots."""
+    """Send `scale` × the honest mean: the angle is inconspicuous, and the model overshoots."""
 
     scale: float = 10.0
 

@@ -1,4 +1,4 @@
-"""Data poisoning: wrong labels, and for the rest the honest work of a client."""
+"""Data poisoning: adversaries train honestly on wrong labels."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from steelyard.types import Reply
 
 
 class LabelAttack(Attack):
-    """An attack that is over before the first round: what comes of the labels is sent as it is."""
+    """An attack that changes the labels before the first round and sends the resulting replies unchanged."""
 
     @property
     def poisons(self) -> bool:
@@ -22,7 +22,7 @@ class LabelAttack(Attack):
 
 @dataclass(frozen=True)
 class LabelFlip(LabelAttack):
-    """Train on labels counted from the other end, C − 1 − y (Fang et al., 2020)."""
+    """Train on the labels C − 1 − y instead of y (Fang et al., 2020)."""
 
     def poison(self, labels: Tensor, num_classes: int, generator: torch.Generator) -> Tensor:
         return num_classes - 1 - labels
@@ -30,7 +30,7 @@ class LabelFlip(LabelAttack):
 
 @dataclass(frozen=True)
 class RandomLabels(LabelAttack):
-    """Train on labels drawn evenly from all classes: a party that knows nothing."""
+    """Train on labels drawn uniformly from all classes."""
 
     def poison(self, labels: Tensor, num_classes: int, generator: torch.Generator) -> Tensor:
         return torch.randint(num_classes, labels.shape, generator=generator, dtype=labels.dtype)

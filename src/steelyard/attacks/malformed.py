@@ -1,4 +1,4 @@
-"""Replies that are not what was asked for: the server has to set each of them aside."""
+"""Malformed replies, which the server must reject."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +12,11 @@ from steelyard.types import Reply
 
 @dataclass(frozen=True)
 class NonFinite(VectorAttack):
-    """Send the honest update with one coordinate that is not a number."""
+    """Send the honest update with NaN in one coordinate."""
 
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
-        place = torch.randint(len(own), (1,), generator=generator)
-        return own.index_fill(0, place, float("nan"))
+        position = torch.randint(len(own), (1,), generator=generator)
+        return own.index_fill(0, position, float("nan"))
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class WrongShape(VectorAttack):
 
 @dataclass(frozen=True)
 class WrongDtype(VectorAttack):
-    """Send the honest update in float64, or in float32 where float64 is asked for."""
+    """Send the honest update in float64, or in float32 if float64 is expected."""
 
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
         return own.float() if own.dtype == torch.float64 else own.double()
@@ -40,13 +40,13 @@ class MissingTensor(Attack):
     """Send a message without an update."""
 
     def reply(self, scene: Scene, own: Reply, generator: torch.Generator) -> Reply:
-        nothing: Any = None
-        return replace(own, message=own.message._replace(mean=nothing))
+        missing: Any = None
+        return replace(own, message=own.message._replace(mean=missing))
 
 
 @dataclass(frozen=True)
 class ExtraTensor(Attack):
-    """Send one tensor too many: a variance that nobody asked for, or a second one where one is asked for."""
+    """Send one tensor too many: a variance if none is expected, otherwise two."""
 
     def reply(self, scene: Scene, own: Reply, generator: torch.Generator) -> Reply:
         mean, variance = own.message

@@ -1,4 +1,4 @@
-"""Lies about what goes with an update, around an attack on the update itself."""
+"""False claims about counts and variances, and attacks on some coordinates, combined with another attack."""
 
 from dataclasses import dataclass, replace
 
@@ -10,12 +10,12 @@ from steelyard.attacks.vectors import Gaussian, SignFlip
 from steelyard.errors import InputError
 from steelyard.types import Message, Reply
 
-BELIEVED = 10_000_000  # examples; a server with the default settings sets larger claims aside
+MAX_CLAIM = 10_000_000  # examples; with default settings the server rejects larger claims
 
 
 @dataclass(frozen=True)
 class InflatedCount(Wrapper):
-    """Claim `factor` times as many examples as there are, up to ten million, behind another attack."""
+    """Claim `factor` × the true number of examples, up to ten million, on top of another attack."""
 
     attack: Attack = SignFlip()  # noqa: RUF009 - a frozen value
     factor: float = 100.0
@@ -26,16 +26,16 @@ class InflatedCount(Wrapper):
 
     def reply(self, scene: Scene, own: Reply, generator: torch.Generator) -> Reply:
         sent = self.attack.reply(scene, own, generator)
-        return replace(sent, num_examples=int(min(self.factor * sent.num_examples, BELIEVED)))
+        return replace(sent, num_examples=int(min(self.factor * sent.num_examples, MAX_CLAIM)))
 
 
 @dataclass(frozen=True)
 class VarianceDeflation(Wrapper):
-    """Claim to be `factor` times as uncertain as one is, behind another attack; a variance must travel.
+    """Send `factor` × the honest variance, on top of another attack; needs messages with a variance.
 
-    Rules that weigh by precision then hear nobody else. A factor above 1 inflates: rules that add variances
-    up then know nothing any more. Without a variance there is nothing to change, and a federation refuses
-    the attack.
+    With a factor below 1, rules that weigh by precision follow the adversaries only. With a factor above 1,
+    rules that add up variances end with a posterior that is far too wide. A federation in which no variances
+    are sent refuses the attack.
     """
 
     attack: Attack = SignFlip()  # noqa: RUF009 - a frozen value
@@ -60,9 +60,9 @@ class VarianceDeflation(Wrapper):
 
 @dataclass(frozen=True)
 class Tail(Wrapper):
-    """Attack the last `size` coordinates only, the output layer say, and be honest in all others.
+    """Attack the last `size` coordinates only, for example the output layer, and be honest in the others.
 
-    An update is then foreign in so few places that its length and its angles hardly show it.
+    So few coordinates hardly change the update's norm and angles.
     """
 
     attack: Attack = Gaussian()  # noqa: RUF009 - a frozen value
@@ -80,5 +80,5 @@ class Tail(Wrapper):
             variance = self._splice(own.message.variance, variance)
         return replace(sent, message=Message(mean, variance))
 
-    def _splice(self, honest: Tensor, false: Tensor) -> Tensor:
-        return torch.cat([honest[: -self.size], false[-self.size :]])
+    def _splice(self, honest: Tensor, attacked: Tensor) -> Tensor:
+        return torch.cat([honest[: -self.size], attacked[-self.size :]])

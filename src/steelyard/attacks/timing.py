@@ -1,4 +1,4 @@
-"""Adversaries that are not always adversaries."""
+"""Adversaries that attack in some rounds only."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from steelyard.types import Reply
 
 @dataclass(frozen=True)
 class OnOff(Wrapper):
-    """From round `start`, attack for `on` rounds and be honest for `off`, by turns (Sun et al., 2006).
+    """From round `start`, attack for `on` rounds and be honest for `off` rounds, in turn (Sun et al., 2006).
 
-    Until then it is honest too: trust is earned, spent and earned again.
+    Honest before `start`, so that rules with a memory trust the client at first and again after each pause.
     """
 
     attack: Attack = SignFlip()  # noqa: RUF009 - a frozen value
@@ -23,15 +23,15 @@ class OnOff(Wrapper):
     off: int = 5
 
     def __post_init__(self) -> None:
-        for name, least in (("start", 1), ("on", 1), ("off", 0)):
-            if getattr(self, name) < least:
+        for name, minimum in (("start", 1), ("on", 1), ("off", 0)):
+            if getattr(self, name) < minimum:
                 raise InputError(
-                    f"attack 'on-off': {name} must be at least {least}, not {getattr(self, name)}."
+                    f"attack 'on-off': {name} must be at least {minimum}, not {getattr(self, name)}."
                 )
         if self.attack.poisons:
             raise InputError(
-                "attack 'on-off' needs an attack on what is sent inside it, because labels are poisoned for "
-                "the whole run; choose another, or the label attack alone."
+                "attack 'on-off' cannot wrap an attack on labels, because labels are poisoned for the whole "
+                "run; choose an attack on updates, or use the label attack alone."
             )
 
     def attacks_in(self, round: int) -> bool:

@@ -1,4 +1,4 @@
-"""Updates that an adversary makes up alone."""
+"""Updates that an adversary computes without knowing the others."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from steelyard.attacks.base import Scene, VectorAttack
 
 @dataclass(frozen=True)
 class Gaussian(VectorAttack):
-    """Send noise, N(0, scale²) in every coordinate (Blanchard et al., 2017)."""
+    """Send noise, N(0, scale²) in each coordinate (Blanchard et al., 2017)."""
 
     scale: float = 1.0
 
@@ -30,7 +30,7 @@ class SignFlip(VectorAttack):
 
 @dataclass(frozen=True)
 class Scaled(VectorAttack):
-    """Send the honest update many times over, to outvote everybody else (Bagdasaryan et al., 2020)."""
+    """Send `scale` × the honest update, to outweigh the other clients (Bagdasaryan et al., 2020)."""
 
     scale: float = 10.0
 

@@ -1,4 +1,4 @@
-"""How are they merged? One rule a file, and those that merge posteriors in one."""
+"""Combining rules: merge the clients' messages, given their weights. The barycentres share one file."""
 
 from steelyard.combining.barycenter import Aalv, Alpha, Eaa, ForwardKl, Gaa, Rklb, Wb
 from steelyard.combining.base import Combiner

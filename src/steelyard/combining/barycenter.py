@@ -1,8 +1,7 @@
-"""BA-BFL: Gaussian posteriors are merged into their barycentre, coordinate by coordinate.
+"""BA-BFL: merge Gaussian posteriors into their barycentre, coordinate by coordinate.
 
-The functions take means and variances [J, K] and weights [J] that sum to 1, in float64, and give back both
-moments. A mean Σ w μ_k takes the weights as they are. Variances, and means by precision or density, have no
-use for negative weights: those are 0 there, and the others are scaled to sum to 1.
+Σ w μ_k uses the weights as they are. Variances, and means that depend on precisions or densities, cannot use
+negative weights: these are set to 0 there, and the others are scaled to sum to 1.
 """
 
 import math
@@ -21,86 +20,42 @@ from steelyard.types import Combined, Stack
 Moments = tuple[Tensor, Tensor]
 """Mean and variance, [K]."""
 
-BLOCK = 1 << 17  # numbers of a float64 copy, 1 MB
+BLOCK_NUMBERS = 1 << 17  # float64 numbers that are copied at a time, 1 MB
+MIN_ALPHA = 1e-8  # float64 cannot tell a smaller α from 0
 
 
-def eaa(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """σ² = Σ w σ_k²."""
-    return weights @ means, positive(weights) @ variances
+def nonnegative(weights: Tensor) -> Tensor:
+    """The weights with negative ones set to 0, scaled to sum to 1."""
+    clamped = weights.clamp(min=0.0)
+    return clamped / clamped.sum()
 
 
-def gaa(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """σ² = Σ w² σ_k²: that of a weighted sum of independent variables."""
-    return weights @ means, positive(weights).square() @ variances
-
-
-def aalv(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """log σ² = Σ w log σ_k²."""
-    logs = torch.xlogy(positive(weights).unsqueeze(1), variances)  # 0 for a weight of 0, whatever σ is
-    return weights @ means, logs.sum(dim=0).exp()
-
-
-def rklb(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """Eq. 8: 1/σ² = Σ w/σ_k², μ = σ² Σ w μ_k/σ_k². In the limit, clients without variance alone count."""
-    shares = positive(weights).unsqueeze(1)
-    least = variances.where(shares > 0, math.inf).amin(dim=0)
-    precisions = shares * torch.where(variances > least, least / variances, 1.0)  # in units of the greatest
-    total = precisions.sum(dim=0)
-    return (precisions * means).sum(dim=0) / total, least / total
-
-
-def wb(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """Eq. 9: σ = Σ w σ_k."""
-    return weights @ means, (positive(weights) @ variances.sqrt()).square()
-
-
-def forward_kl(means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-    """The moments of the mixture: σ² = Σ w (σ_k² + (μ_k − μ)²)."""
-    mean = weights @ means
-    return mean, positive(weights) @ (variances + (means - mean).square())
-
-
-def alpha_barycenter(means: Tensor, variances: Tensor, weights: Tensor, alpha: float) -> Moments:
-    """The moments of Theorem 1's barycentre; in closed form for α = 0 (eq. 8) and α = 1."""
-    if alpha < 1e-8:  # float64 does not tell it from 0
-        return rklb(means, variances, weights)
-    if alpha == 1:
-        return forward_kl(means, variances, weights)
-    heard = weights > 0
-    return moments_of_power_mean(means[heard], variances[heard], positive(weights)[heard], alpha)
-
-
-def positive(weights: Tensor) -> Tensor:
-    """Without the negative ones, summing to 1."""
-    kept = weights.clamp(min=0.0)
-    return kept / kept.sum()
-
-
-def held(variances: Tensor, hold: float) -> Tensor:
-    """Variances within ×/÷ `hold` of their coordinate's median over the clients."""
-    if math.isinf(hold):
+def limit_variances(variances: Tensor, ratio: float) -> Tensor:
+    """Clamp variances [J, K] to within a factor of `ratio` of their coordinate's median over the clients."""
+    if math.isinf(ratio):
         return variances
     ordered = variances.sort(dim=0).values
     median = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-    return variances.clamp(median / hold, median * hold)
+    return variances.clamp(median / ratio, median * ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Barycenter(Combiner):
-    """A rule that merges Gaussians. A coordinate in which nobody has variance is a point: Σ w μ_k.
+    """A rule that merges Gaussians. Where all clients with weight have variance 0, the mean is Σ w μ_k.
 
-    `hold` bounds what a client can claim: each variance is first held within ×/÷ `hold` of the coordinate's
-    median, so that nobody wins by certainty or drowns the others in ignorance. The default is as published.
+    `variance_ratio_limit` bounds the effect of a false claim of certainty or of ignorance: each variance is
+    first clamped to within this factor of its coordinate's median. The default, as published, is no limit.
     """
 
-    hold: float = math.inf
+    variance_ratio_limit: float = math.inf
 
     needs: ClassVar[frozenset[str]] = frozenset({"mean", "variance"})
 
     def __post_init__(self) -> None:
-        if not self.hold >= 1:
+        if not self.variance_ratio_limit >= 1:
             raise InputError(
-                f"combining rule {type(self).__name__}: hold is a factor of at least 1, not {self.hold}."
+                f"combining rule {type(self).__name__}: variance_ratio_limit must be at least 1, "
+                f"not {self.variance_ratio_limit}."
             )
 
     def combine(self, stack: Stack, weights: Tensor) -> Combined:
@@ -110,68 +65,98 @@ class Barycenter(Combiner):
             )
         shares = weights.double() / weights.double().sum()
         mean, variance = torch.empty_like(stack.mean[0]), torch.empty_like(stack.variance[0])
-        width = max(1, BLOCK // len(shares))
+        width = max(1, BLOCK_NUMBERS // len(shares))
         for start in range(0, len(mean), width):
-            part = slice(start, start + width)
-            means = stack.mean[:, part].double()
-            variances = held(stack.variance[:, part].double(), self.hold)
-            centre, spread = self.merge(means, variances, shares)
+            block = slice(start, start + width)
+            means = stack.mean[:, block].double()
+            variances = limit_variances(stack.variance[:, block].double(), self.variance_ratio_limit)
+            merged_mean, merged_variance = self.merge(means, variances, shares)
             point = variances[shares > 0].amax(dim=0) == 0
-            mean[part] = torch.where(point, shares @ means, centre)
-            variance[part] = spread.masked_fill(point, 0.0).clamp(max=torch.finfo(variance.dtype).max)
+            mean[block] = torch.where(point, shares @ means, merged_mean)
+            merged_variance = merged_variance.masked_fill(point, 0.0)
+            variance[block] = merged_variance.clamp(max=torch.finfo(variance.dtype).max)
         return Combined(mean, variance)
 
     @abstractmethod
-    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments: ...
+    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
+        """Both moments [K] from means and variances [J, K] and weights [J] that sum to 1, all float64."""
+
+
+class MeanOfMeans(Barycenter):
+    """A rule whose mean is Σ w μ_k and whose variance does not depend on the means."""
+
+    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
+        return weights @ means, self.variance(variances, nonnegative(weights))
+
+    @abstractmethod
+    def variance(self, variances: Tensor, weights: Tensor) -> Tensor:
+        """σ² [K] from variances [J, K] and weights [J] that are not negative and sum to 1."""
 
 
 @dataclass(frozen=True)
-class Eaa(Barycenter):
-    """Empirical arithmetic aggregation: the mean of the means and of the variances."""
+class Eaa(MeanOfMeans):
+    """Empirical arithmetic aggregation, the mean of the variances: σ² = Σ w σ_k²."""
 
-    merge = staticmethod(eaa)
-
-
-@dataclass(frozen=True)
-class Gaa(Barycenter):
-    """Gaussian arithmetic aggregation: the weighted sum of independent variables, whose variance shrinks."""
-
-    merge = staticmethod(gaa)
+    def variance(self, variances: Tensor, weights: Tensor) -> Tensor:
+        return weights @ variances
 
 
 @dataclass(frozen=True)
-class Aalv(Barycenter):
-    """Arithmetic aggregation with log variance: the geometric mean of the variances."""
+class Gaa(MeanOfMeans):
+    """Gaussian arithmetic aggregation, the variance of a sum of independent variables: σ² = Σ w² σ_k²."""
 
-    merge = staticmethod(aalv)
+    def variance(self, variances: Tensor, weights: Tensor) -> Tensor:
+        return weights.square() @ variances
+
+
+@dataclass(frozen=True)
+class Aalv(MeanOfMeans):
+    """Arithmetic aggregation with log variance, the variances' geometric mean: log σ² = Σ w log σ_k²."""
+
+    def variance(self, variances: Tensor, weights: Tensor) -> Tensor:
+        logs = torch.xlogy(weights.unsqueeze(1), variances)  # xlogy: weight 0 gives 0, also for σ = 0
+        return logs.sum(dim=0).exp()
+
+
+@dataclass(frozen=True)
+class Wb(MeanOfMeans):
+    """The Wasserstein-2 barycentre (eq. 9), the mean of the standard deviations: σ = Σ w σ_k."""
+
+    def variance(self, variances: Tensor, weights: Tensor) -> Tensor:
+        return (weights @ variances.sqrt()).square()
 
 
 @dataclass(frozen=True)
 class Rklb(Barycenter):
-    """The reverse-KL barycentre (eq. 8): means by precision, and the mean precision."""
+    """The reverse-KL barycentre (eq. 8), means by precision: 1/σ² = Σ w/σ_k², μ = σ² Σ w μ_k/σ_k².
 
-    merge = staticmethod(rklb)
+    Where some clients have variance 0, only these count, which is the limit.
+    """
 
-
-@dataclass(frozen=True)
-class Wb(Barycenter):
-    """The Wasserstein-2 barycentre (eq. 9): the mean of the means and of the standard deviations."""
-
-    merge = staticmethod(wb)
+    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
+        shares = nonnegative(weights).unsqueeze(1)
+        smallest = variances.where(shares > 0, math.inf).amin(dim=0)
+        relative = torch.where(variances > smallest, smallest / variances, 1.0)  # 1/σ_k² over the largest
+        precisions = shares * relative
+        total = precisions.sum(dim=0)
+        return (precisions * means).sum(dim=0) / total, smallest / total
 
 
 @dataclass(frozen=True)
 class ForwardKl(Barycenter):
-    """The forward-KL barycentre: the mean and the variance of the mixture, disagreement included."""
+    """The forward-KL barycentre, the moments of the mixture: σ² = Σ w (σ_k² + (μ_k − μ)²)."""
 
-    merge = staticmethod(forward_kl)
+    def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
+        mean = weights @ means
+        return mean, nonnegative(weights) @ (variances + (means - mean).square())
 
 
 @dataclass(frozen=True)
 class Alpha(Barycenter):
-    """The mean and the variance of the α-barycentre (Theorem 1): from `rklb` at 0 to `forward-kl` at 1.
+    """The mean and the variance of the α-barycentre (Theorem 1): `rklb` at 0, `forward-kl` at 1.
 
-    α is the paper's: the density is ∝ (Σ w p_k^α)^(1/α), and minimises Σ w D_α(p_k‖q).
+    α is the paper's: the density is ∝ (Σ w p_k^α)^(1/α), and minimises Σ w D_α(p_k‖q). Closed forms serve
+    the two ends, quadrature the rest.
     """
 
     alpha: float = 0.5
@@ -179,7 +164,13 @@ class Alpha(Barycenter):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.alpha <= 1:
-            raise InputError(f"combining rule 'alpha': alpha is a number from 0 to 1, not {self.alpha}.")
+            raise InputError(f"combining rule 'alpha': alpha must be from 0 to 1, not {self.alpha}.")
 
     def merge(self, means: Tensor, variances: Tensor, weights: Tensor) -> Moments:
-        return alpha_barycenter(means, variances, weights, self.alpha)
+        if self.alpha < MIN_ALPHA:
+            return Rklb().merge(means, variances, weights)
+        if self.alpha == 1:
+            return ForwardKl().merge(means, variances, weights)
+        counted = weights > 0
+        shares = nonnegative(weights)[counted]
+        return moments_of_power_mean(means[counted], variances[counted], shares, self.alpha)

@@ -1,4 +1,4 @@
-"""What a combining rule is."""
+"""The base class of combining rules."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -9,10 +9,11 @@ from steelyard.types import Combined, Stack
 
 
 class Combiner(ABC):
-    """How are the messages merged, given weights?"""
+    """Merges the messages of a round, given weights. Must work on each coordinate separately."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"mean"})
-    """The slots of a message that it reads."""
+    """The slots of a message that the rule reads."""
 
     @abstractmethod
-    def combine(self, stack: Stack, weights: Tensor) -> Combined: ...
+    def combine(self, stack: Stack, weights: Tensor) -> Combined:
+        """Merge the stack [J, K] with weights [J] float64."""

@@ -9,17 +9,17 @@ from steelyard.combining.base import Combiner
 from steelyard.combining.ordering import Array, mean_of_ordered
 from steelyard.types import Combined, Stack
 
-MIDDLE = 1e-9  # weights that meet this close to one half leave two values in the middle
+TOLERANCE = 1e-9  # cumulative weights this close to 0.5 count as 0.5, which leaves two middle values
 
 
 @dataclass(frozen=True)
 class Median(Combiner):
-    """Of each coordinate, the value with half of the weight on either side; of two such values, the mean."""
+    """The weighted median of each coordinate; the mean of the two middle values where there are two."""
 
     def combine(self, stack: Stack, weights: Tensor) -> Combined:
         def keep(borders: Array) -> Array:
             starts, ends = borders[..., :-1], borders[..., 1:]
-            middle = (ends >= 0.5 - MIDDLE) & (starts <= 0.5 + MIDDLE) & (ends > starts)
+            middle = (ends >= 0.5 - TOLERANCE) & (starts <= 0.5 + TOLERANCE) & (ends > starts)
             return np.asarray(middle, dtype=np.float64)
 
         return Combined(mean_of_ordered(stack.mean, weights, keep))

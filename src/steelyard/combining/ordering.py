@@ -1,4 +1,4 @@
-"""Rules that put the values of each coordinate in order: blocks of coordinates, sorted on several threads."""
+"""Sort the values of each coordinate, in blocks of coordinates on several threads."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,43 +12,42 @@ from torch import Tensor
 Array = NDArray[Any]
 Keep = Callable[[Array], Array]
 
-WIDTH = 2048  # coordinates of a block: a core's cache holds it twice
+BLOCK_COORDINATES = 2048  # coordinates sorted together: two such blocks fit in a core's cache
 
 
 def mean_of_ordered(rows: Tensor, weights: Tensor, keep: Keep) -> Tensor:
-    """The mean of what `keep` leaves of each coordinate's values, in order, [K].
+    """A weighted mean of each coordinate's sorted values, [K].
 
-    `keep` is given the cumulative weights [..., J + 1], from 0 to 1, at the borders between the values in
-    order, and returns the weight that is kept of each, [..., J].
+    `keep` maps the cumulative weights at the borders between the sorted values, [..., J + 1] from 0 to 1, to
+    the weight that each value keeps, [..., J].
     """
     values, shares = rows.detach().numpy(), (weights / weights.sum()).double().numpy()
     result = np.empty(values.shape[1], dtype=values.dtype)
-    same = keep(_borders(shares)) if np.ptp(shares) < 1e-12 else None  # equal weights: one answer for all
+    same = keep(_borders(shares)) if np.ptp(shares) < 1e-12 else None  # equal weights: same for all
 
     def work(start: int) -> None:
-        block = np.ascontiguousarray(values[:, start : start + WIDTH].T)
+        block = np.ascontiguousarray(values[:, start : start + BLOCK_COORDINATES].T)
         if same is not None:
             block.sort(axis=1)
-            result[start : start + WIDTH] = _mean(block, same)
+            result[start : start + BLOCK_COORDINATES] = _mean(block, same)
         else:
             order = block.argsort(axis=1, kind="stable")
             kept = keep(_borders(shares[order]))
             ordered = np.take_along_axis(block, order, axis=1)
-            result[start : start + WIDTH] = (ordered * kept).sum(axis=1) / kept.sum(axis=1)
+            result[start : start + BLOCK_COORDINATES] = (ordered * kept).sum(axis=1) / kept.sum(axis=1)
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # numpy sorts without the interpreter's lock
-        list(pool.map(work, range(0, values.shape[1], WIDTH)))
+        list(pool.map(work, range(0, values.shape[1], BLOCK_COORDINATES)))
     return torch.from_numpy(result)
 
 
 def _mean(ordered: Array, kept: Array) -> Array:
-    """The mean with one set of weights, most of which may be 0."""
+    """The mean of each row [..., J] with the weights `kept` [J], most of which may be 0."""
     first, last = np.flatnonzero(kept)[[0, -1]]
     part = slice(first, last + 1)
     shares = (kept[part] / kept[part].sum()).astype(ordered.dtype)
-    mean: Array = np.einsum(
-        "kj,j->k", ordered[:, part], shares
-    )  # not @, whose threads get in the way of ours
+    # einsum, not @: the threads of BLAS would compete with the pool's.
+    mean: Array = np.einsum("kj,j->k", ordered[:, part], shares)
     return mean
 
 

@@ -13,14 +13,14 @@ from steelyard.types import Combined, Stack
 
 @dataclass(frozen=True)
 class TrimmedMean(Combiner):
-    """Of each coordinate, the mean without the lowest and the highest `trim` of the weight."""
+    """The mean of each coordinate without the lowest and the highest `trim` share of the weight."""
 
     trim: float = 0.2
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:
             raise InputError(
-                f"combining rule 'trimmed-mean': trim is a share from 0 to below 0.5, not {self.trim}."
+                f"combining rule 'trimmed-mean': trim must be at least 0 and less than 0.5, not {self.trim}."
             )
 
     def combine(self, stack: Stack, weights: Tensor) -> Combined:

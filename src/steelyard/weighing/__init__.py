@@ -1,4 +1,4 @@
-"""Who counts, and how much? One rule a file."""
+"""Weighing rules: how much each client's update counts. One rule per file."""
 
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.centered_clipping import CenteredClipping

@@ -1,4 +1,4 @@
-"""What a weighing rule is."""
+"""The base class of weighing rules."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,16 +11,23 @@ from steelyard.weighing.geometry import Geometry
 
 
 class Weigher(ABC):
-    """Who counts, and how much? Settings only: what a rule remembers is the state it is given and returns."""
+    """Decides how much each client counts.
+
+    An instance holds settings only. What a rule remembers between rounds is passed to it as `state` and
+    returned in `Weighed.state`.
+    """
 
     offers: ClassVar[frozenset[str]] = frozenset()
-    """Names of the vectors that `offer` sends down to the clients."""
+    """Names of the vectors that `offer` sends to the clients."""
 
     def init(self) -> State:
+        """The state before the first round."""
         return EMPTY
 
     @abstractmethod
-    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed: ...
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        """Weights that sum to 1, the new state and the evidence for one round."""
 
     def offer(self, state: State) -> Mapping[str, Tensor]:
+        """Vectors [K] that the server sends to the clients with the next model."""
         return EMPTY

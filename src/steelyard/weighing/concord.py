@@ -1,11 +1,11 @@
-"""FedBaC's consensus and reliability in a form that works: who pulls with the others when they pull together?
+"""A variant of FedBaC's consensus and reliability that works on unequal data.
 
 FedBaC compares an update with the server's momentum. On unequal data that misleads: a step overshoots for the
-clients that made it, the next ones pull back, and honest updates run *against* the past. So here an update is
-compared with the *others of its round*, and not all rounds are believed alike. While there is somewhere to
-go, honest updates point there together and a reversed one stands out. Near the optimum they point apart, each
-to its own classes, and no angle says anything about anybody. A round therefore counts by its coherence, and a
-client is judged by the mean over its rounds: what was seen while it could be seen.
+clients that made it, the next clients correct it, and honest updates point *against* the momentum. Here an
+update is compared with the *other updates of its round*, and rounds count by how informative they are. Far
+from the optimum, honest updates point the same way and a reversed one stands out. Near the optimum they point
+apart, each towards its client's own classes, and angles are not informative. So a round counts by its
+coherence, and a client is judged by the mean over its rounds.
 """
 
 from collections.abc import Mapping
@@ -23,49 +23,54 @@ from steelyard.weighing.majority import cosines
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, normalised
 
-ENOUGH = 0.2  # coherence: a round that has more does not say more, so that no single round decides
-PRIOR = 0.2  # coherence that every client is taken to have seen already, pulling neither way
-USUAL = 0.15  # agreement, at least, among clients that have somewhere to go
-REPEATS = 5  # of trust from agreement with the trusted
-NOISE = (0.1, 0.3)  # of the usual kinship: up to the first an update is noise, from the second it is not
+MAX_COHERENCE = 0.2  # mean cosine: more coherent rounds do not count more, so that no single round decides
+PRIOR_COHERENCE = 0.2  # weight, in coherence, of a prior agreement of 0 for each client
+MIN_USUAL_AGREEMENT = 0.15  # lower limit of the usual agreement that clients are compared with
+TRUST_ITERATIONS = 5  # trust depends on the agreement with trusted clients, so it is computed repeatedly
+NOISE_CORRELATION = (
+    0.1,
+    0.3,
+)  # relative to the usual correlation: noise up to the first, none from the second
 
 
 class History(NamedTuple):
-    """What is remembered of each client, [J]: sums over its rounds, of which the older count less."""
+    """What is remembered of each client, [J]: sums over its rounds, in which older rounds count less."""
 
     coherence: Tensor
-    """How much the trusted of the round pulled together, up to ENOUGH."""
-    present: Tensor
-    """Cosines with the sum of the others' directions, times that."""
+    """The coherence of the round's trusted updates, at most MAX_COHERENCE."""
+    weighted_cosine: Tensor
+    """The cosine with the sum of the others' directions, times that coherence."""
     rounds: Tensor
-    kinship: Tensor
-    """How akin to the others, whichever way it pulls, in units of what was usual in the round."""
+    """The number of rounds."""
+    correlation: Tensor
+    """The root mean squared cosine with the others, relative to what was usual in the round."""
 
     def updated(self, now: "History", memory: float) -> "History":
-        """With one more round. What was seen fades as more is seen, and stays while nothing is."""
-        fade, keep = memory ** (now.coherence / ENOUGH), memory
+        """With one more round. Cosines are discounted by the coherence since then, the rest by rounds."""
+        fade, keep = memory ** (now.coherence / MAX_COHERENCE), memory
         return History(
             fade * self.coherence + now.coherence,
-            fade * self.present + now.present,
+            fade * self.weighted_cosine + now.weighted_cosine,
             keep * self.rounds + now.rounds,
-            keep * self.kinship + now.kinship,
+            keep * self.correlation + now.correlation,
         )
 
     @property
     def agreement(self) -> Tensor:
-        """The mean cosine with the others, each round by its coherence; of little, drawn towards 0."""
-        return self.present / (self.coherence + PRIOR)
+        """The mean cosine with the others, weighted by coherence and shrunk towards 0 if there is little."""
+        return self.weighted_cosine / (self.coherence + PRIOR_COHERENCE)
 
 
 @dataclass(frozen=True)
 class Concord(Weigher):
-    """Weigh by n_j, but not who pulls against the others when they pull together, nor noise.
+    """Weigh by n_j, without clients that point against the others in coherent rounds, and without noise.
 
-    A client's agreement is the mean over its rounds of its cosine with the others of the round, where a round
-    counts by its coherence, the mean cosine between two of those who are trusted. It counts in full down to
-    −½ `tolerance` × what is usual, the mean of the upper half, and not at all from twice that. An update akin
-    to no other is noise. One that goes further along with the others than `reach` times the median length
-    counts the less the further it goes: honest long ones go aside, to a client's own classes.
+    A client's agreement is the mean over its rounds of its cosine with the other updates of the round. A
+    round counts by its coherence, the mean cosine between two trusted updates. A client has full weight down
+    to an agreement of −½ `tolerance` × the usual one (the mean of the upper half), and none from twice that.
+    An update uncorrelated with all others is noise. An update that goes further in the common direction than
+    `reach` × the median norm counts less the further it goes. Honest long updates go sideways, towards a
+    client's own classes, and are not affected. `memory` is the discount of earlier rounds.
     """
 
     tolerance: float = 0.5
@@ -87,27 +92,27 @@ class Concord(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         angles = cosines(geometry)
-        nothing = torch.zeros(len(History._fields), dtype=torch.float64)
-        before = History(*recall(state, "history", round.clients, nothing).unbind(1))
+        unknown = torch.zeros(len(History._fields), dtype=torch.float64)
+        before = History(*recall(state, "history", round.clients, unknown).unbind(1))
         trust = self.trust(before)
-        for _ in range(REPEATS):
+        for _ in range(TRUST_ITERATIONS):
             history = before.updated(this_round(angles, trust), self.memory)
             trust = self.trust(history)
-        cosine = towards_others(angles, trust)
-        held = within(geometry.norms * cosine, self.reach * float(geometry.norms.median()))
-        scores = round.num_examples * trust * held
+        common_lengths = geometry.norms * towards_others(angles, trust)
+        length_factor = limit_lengths(common_lengths, self.reach * float(geometry.norms.median()))
+        scores = round.num_examples * trust * length_factor
         weights = normalised(scores if bool(scores.sum() > 0) else round.num_examples)
-        following = remember(state, round.clients, history=torch.stack(history, dim=1))
+        new_state = remember(state, round.clients, history=torch.stack(history, dim=1))
         evidence = {
             "agreement": history.agreement,
             "reliability": trust,
-            "held": held,
+            "length_factor": length_factor,
             "coherence": coherence(angles, trust),
         }
-        return Weighed(weights, {**following, "step": geometry.mix(weights)}, evidence)
+        return Weighed(weights, {**new_state, "step": geometry.mix(weights)}, evidence)
 
     def trust(self, history: History) -> Tensor:
-        """From 1, for who pulls with the others, to 0, for who pulls against them or is noise."""
+        """[J] from 0, for clients that point against the others or send noise, to 1."""
         return gate(history.agreement, self.tolerance) * not_noise(history)
 
     def offer(self, state: State) -> Mapping[str, Tensor]:
@@ -115,16 +120,16 @@ class Concord(Weigher):
 
 
 def this_round(angles: Tensor, trust: Tensor) -> History:
-    """One round's part of the history; trust [J] says how much each counts among the others."""
-    ones, weight = torch.ones_like(trust), coherence(angles, trust).clamp(max=ENOUGH)
-    kinship = (angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)).sqrt()
-    usual = upper_half(kinship)
-    relative = kinship / usual if usual > 0 else ones
+    """One round's part of the history. The others count by their trust [J]."""
+    ones, weight = torch.ones_like(trust), coherence(angles, trust).clamp(max=MAX_COHERENCE)
+    correlation = (angles.square() @ trust / (trust.sum() - trust).clamp(min=TINY)).sqrt()
+    usual = upper_half_mean(correlation)
+    relative = correlation / usual if usual > 0 else ones
     return History(ones * weight, weight * towards_others(angles, trust), ones, relative)
 
 
 def coherence(angles: Tensor, trust: Tensor) -> Tensor:
-    """The mean cosine between two of the trusted, and 0 where they pull apart."""
+    """The mean cosine between two updates, weighted by trust; 0 if it is negative."""
     pairs = (trust.sum().square() - trust @ trust).clamp(min=TINY)
     return (trust @ angles @ trust / pairs).clamp(0.0, 1.0)
 
@@ -133,30 +138,30 @@ def towards_others(angles: Tensor, trust: Tensor) -> Tensor:
     """Each update's cosine with the sum of the trusted others' directions, [J]."""
     along = angles @ trust
     whole = trust @ (along + trust)  # ‖Σ t_j u_j‖² for the directions u_j
-    rest = (whole - 2 * trust * along - trust.square()).clamp(min=0.0).sqrt()  # without one's own
-    return torch.where(rest > 0, along / rest.clamp(min=TINY), 0.0).clamp(-1.0, 1.0)
+    others = (whole - 2 * trust * along - trust.square()).clamp(min=0.0).sqrt()  # without the update itself
+    return torch.where(others > 0, along / others.clamp(min=TINY), 0.0).clamp(-1.0, 1.0)
 
 
 def gate(agreement: Tensor, tolerance: float) -> Tensor:
-    """1 down to −½ tolerance × the usual agreement, and 0 from twice that."""
-    usual = max(upper_half(agreement), USUAL)
+    """1 down to −½ tolerance × the usual agreement, falling to 0 at twice that."""
+    usual = max(upper_half_mean(agreement), MIN_USUAL_AGREEMENT)
     return (2 + 2 * agreement / (tolerance * usual)).clamp(0.0, 1.0)
 
 
 def not_noise(history: History) -> Tensor:
-    """0 for who is akin to nobody: among so many coordinates, chance alone makes no angle."""
-    least, enough = NOISE
-    kinship = torch.where(history.rounds > 0, history.kinship / history.rounds.clamp(min=TINY), 1.0)
-    return ((kinship - least) / (enough - least)).clamp(0.0, 1.0)
+    """0 for updates uncorrelated with all others, as noise in many coordinates is, up to 1."""
+    noise, signal = NOISE_CORRELATION
+    mean = torch.where(history.rounds > 0, history.correlation / history.rounds.clamp(min=TINY), 1.0)
+    return ((mean - noise) / (signal - noise)).clamp(0.0, 1.0)
 
 
-def within(lengths: Tensor, limit: float) -> Tensor:
-    """1 up to the limit, then falling with the square: the longer, the less it moves."""
+def limit_lengths(lengths: Tensor, limit: float) -> Tensor:
+    """1 up to the limit, then (limit / length)²: the longer an update, the less it moves the model."""
     if not limit > 0:
         return torch.ones_like(lengths)
     return (limit / lengths.clamp(min=TINY)).clamp(max=1.0).square()
 
 
-def upper_half(values: Tensor) -> float:
-    """Their mean: what is usual among the honest, also where nearly half of a round are not."""
+def upper_half_mean(values: Tensor) -> float:
+    """The mean of the upper half: what is usual among honest clients, even if nearly half are not honest."""
     return float(values.sort().values[len(values) // 2 :].mean())

@@ -1,8 +1,8 @@
-"""FedBaC (Niebuhr, 2025): who goes the way the federation has been going, and steadily?
+"""FedBaC (Niebuhr, 2025): weigh updates by how well and how steadily they agree with the server's momentum.
 
-As published, and with the repairs that its report leaves open. On unequal data the rule does not do what it
-promises: a client first of all corrects what the last rounds overdid, so honest updates run *against* the
-momentum and reversed ones along it (`experiments/fedbac`). `concord` is the form that works.
+As published, with settings for the repairs that its report leaves open. The rule fails on unequal data: a
+client's update mainly corrects the overshoot of the last rounds, so honest updates point *against* the
+momentum and reversed ones along it (`experiments/fedbac`). `concord` is a variant that works.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,12 @@ Source = Literal["weights", "samples"]
 class Consensus(Weigher):
     """Weigh by consensus × reliability, from the cosine c of each update with the server's momentum (FedBaC).
 
-    Consensus is max(0, c)^gamma with the `hard` gate and ((1 + c)/2)^gamma with the `soft` one; reliability
-    is exp(−alpha · variance) of a client's last `window` cosines. The momentum is beta of itself and 1 − beta
-    of the round's mean, with these weights or by `samples`. In the first round, and when nobody goes along
-    with it, the weights are n_j/n and the round `fell_back`. With a `bound`, nobody counts with more than
-    so many times the median norm. gamma = 0 leaves reliability alone, alpha = 0 consensus alone.
+    Consensus is max(0, c)^gamma with the `hard` gate and ((1 + c)/2)^gamma with the `soft` one. Reliability
+    is exp(−alpha · variance) of a client's last `window` cosines. The momentum is beta × the old momentum +
+    (1 − beta) × the round's mean, which uses these weights or, with `momentum = "samples"`, n_j/n. In the
+    first round, and when all scores are 0, the weights are n_j/n and the evidence `fell_back` is 1. `bound`
+    limits the norm with which an update counts to `bound` × the median norm; 0 means no limit. With
+    gamma = 0 only reliability counts, with alpha = 0 only consensus.
     """
 
     beta: float = 0.9
@@ -47,9 +48,9 @@ class Consensus(Weigher):
         rule = "weighing rule 'consensus'"
         if not 0 <= self.beta < 1:
             raise InputError(f"{rule}: beta must be at least 0 and less than 1, not {self.beta}.")
-        for name, least in (("gamma", 0), ("alpha", 0), ("window", 1), ("bound", 0)):
-            if not getattr(self, name) >= least:
-                raise InputError(f"{rule}: {name} must be at least {least}, not {getattr(self, name)}.")
+        for name, minimum in (("gamma", 0), ("alpha", 0), ("window", 1), ("bound", 0)):
+            if not getattr(self, name) >= minimum:
+                raise InputError(f"{rule}: {name} must be at least {minimum}, not {getattr(self, name)}.")
         for name, choices in (("momentum", get_args(Source)), ("gate", get_args(Gate))):
             if getattr(self, name) not in choices:
                 raise unknown(name, str(getattr(self, name)), choices, of=rule)
@@ -57,13 +58,15 @@ class Consensus(Weigher):
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         samples = normalised(round.num_examples)
         before = state.get("momentum")
-        moving = before is not None and bool(before.any())  # or else there is no direction to compare with
+        has_direction = before is not None and bool(
+            before.any()
+        )  # otherwise there is no direction to compare with
         cosine = cosines_with(before, geometry) if before is not None else torch.zeros_like(samples)
-        history = extended(state, round.clients, cosine, self.window) if moving else state
+        history = extended(state, round.clients, cosine, self.window) if has_direction else state
         reliability = torch.exp(-self.alpha * variances(history, round.clients))
         consensus = (cosine.clamp(min=0.0) if self.gate == "hard" else (1 + cosine) / 2) ** self.gamma
         scores = reliability * consensus * bounded_lengths(geometry.norms, self.bound)
-        fell_back = not moving or not bool(scores.sum() > 0)
+        fell_back = not has_direction or not bool(scores.sum() > 0)
         weights = samples if fell_back else normalised(scores)
         mean = geometry.mix(weights if self.momentum == "weights" else samples)
         momentum = (1 - self.beta) * mean + (0 if before is None else self.beta * before)
@@ -80,14 +83,14 @@ class Consensus(Weigher):
 
 
 def cosines_with(vector: Tensor, geometry: Geometry) -> Tensor:
-    """cos(x_j, v), [J]; 0 for who did not move."""
+    """cos(x_j, v), [J]; 0 for updates that are 0."""
     lengths = geometry.norms * torch.linalg.vector_norm(vector.double())
     cosines = torch.where(lengths > 0, geometry.inner(vector) / lengths.clamp(min=TINY), 0.0)
     return cosines.clamp(-1.0, 1.0)
 
 
 def extended(state: State, clients: Sequence[ClientId], cosines: Tensor, window: int) -> State:
-    """The state with one more cosine for each client, of which the last `window` are kept."""
+    """The state with one more cosine per client; only the last `window` are kept."""
     rows = {
         key: torch.cat([state.get(key, cosines.new_zeros(0)), cosine.reshape(1)])[-window:]
         for key, cosine in zip(map(_key, clients), cosines, strict=True)
@@ -96,10 +99,10 @@ def extended(state: State, clients: Sequence[ClientId], cosines: Tensor, window:
 
 
 def variances(state: State, clients: Sequence[ClientId]) -> Tensor:
-    """Of each client's last cosines, [J]; 0 for fewer than two."""
-    known = [state.get(_key(client), torch.zeros(0)) for client in clients]
-    each = [float(values.var(correction=0)) if len(values) > 1 else 0.0 for values in known]
-    return torch.tensor(each, dtype=torch.float64)
+    """The variances of the clients' last cosines, [J]; 0 for fewer than two cosines."""
+    cosines = [state.get(_key(client), torch.zeros(0)) for client in clients]
+    values = [float(past.var(correction=0)) if len(past) > 1 else 0.0 for past in cosines]
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _key(client: ClientId) -> str:

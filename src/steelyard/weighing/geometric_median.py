@@ -7,12 +7,12 @@ from torch import Tensor
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.steps import normalised, sample_prior, settle, typical
+from steelyard.weighing.steps import fixed_point, normalised, sample_prior, typical
 
 
 @dataclass(frozen=True)
 class GeometricMedian(Weigher):
-    """The point with the least sum of distances to the updates, by the smoothed Weiszfeld algorithm.
+    """The point with the smallest sum of distances to the updates, by the smoothed Weiszfeld algorithm.
 
     a_j ∝ n_j^samples / max(ν, ‖x_j − y‖), where ν is `smoothing` times the typical distance from the mean.
     """
@@ -25,12 +25,12 @@ class GeometricMedian(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior = sample_prior(round.num_examples, self.samples, self.cap)
-        nearest = self.smoothing * typical(geometry.distances(prior).sqrt())
+        nu = self.smoothing * typical(geometry.distances(prior).sqrt())
 
         def step(weights: Tensor) -> Tensor:
             distance = geometry.distances(weights).sqrt()
-            return normalised(prior / distance.clamp(min=nearest)) if bool(nearest > 0) else prior
+            return normalised(prior / distance.clamp(min=nu)) if bool(nu > 0) else prior
 
-        settled = settle(step, prior, self.iterations, self.tolerance)
-        distance = geometry.distances(settled.weights).sqrt()
-        return Weighed(settled.weights, state, {"distance": distance, **settled.evidence})
+        result = fixed_point(step, prior, self.iterations, self.tolerance)
+        distance = geometry.distances(result.weights).sqrt()
+        return Weighed(result.weights, state, {"distance": distance, **result.evidence})

@@ -1,13 +1,12 @@
 """The geometry of a round: inner products of its updates.
 
-Every rule that asks how much a client counts needs only the Gram matrix of the updates, J×J, and perhaps the
-inner products with one more vector. They are accumulated in float64 over blocks of coordinates, so a rule
-iterates in J×J, the parameters are read once, and they may be a matrix, a list of vectors or a file that is
-larger than memory.
+Weighing rules need only the Gram matrix of the updates, J×J, and sometimes the inner products with one more
+vector. Both are accumulated in float64 over blocks of coordinates. So a rule iterates on J×J numbers, the
+updates are read once, and they can be a matrix, a list of vectors or a file larger than memory.
 
-Inner products are taken from one of the updates, the *reference*, whose norm is the median norm. What the
-updates have in common then cancels before anything is multiplied, and an update of absurd size spoils only
-the products that it is part of.
+Inner products are those of the differences from one of the updates, the *reference*, which has the median
+norm. What all updates have in common then cancels before anything is multiplied, and an update of extreme
+size affects only its own products.
 """
 
 import mmap
@@ -21,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Rows = Tensor | Sequence[Tensor] | np.memmap
+Updates = Tensor | Sequence[Tensor] | np.memmap
 """J updates of K coordinates: a matrix, vectors of equal length, or a file."""
 
-BLOCK_BYTES = 4 << 20  # of float64, so that a block is still in the cache when it is read again
-AT_ONCE = 16  # rows of a file that are read before their pages, up to 2 MB around each, are given back
-PANEL = 128  # rows of the Gram matrix that are made together; only its lower triangle is
+BLOCK_BYTES = 4 << 20  # size of a float64 block: small enough to stay in the cache between two reads
+ROWS_PER_READ = 16  # rows of a file to read before its pages, up to 2 MB per row, are released
+PANEL_ROWS = 128  # rows of the Gram matrix per product; only the lower triangle is computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +39,18 @@ class Products:
     square: Tensor
     """⟨r, r⟩."""
 
-    def distances(self, near: Tensor, share: Tensor) -> Tensor:
-        """‖x_j − y‖² for y = Σ a_i d_i + s r, [J]; what all have in common cancels before it is squared."""
-        mixed, short = self.gram @ near, 1 - share
-        close = self.gram.diagonal() - 2 * mixed + near @ mixed
-        far = 2 * short * (self.along - near @ self.along) + short.square() * self.square
-        return (close + far).clamp_(min=0.0)
+    def distances(self, coefficients: Tensor, reference: Tensor) -> Tensor:
+        """‖x_j − y‖² for y = Σ a_i d_i + s r, [J]. What all updates share cancels before squaring."""
+        mixed, rest = self.gram @ coefficients, 1 - reference
+        from_differences = self.gram.diagonal() - 2 * mixed + coefficients @ mixed
+        from_reference = 2 * rest * (self.along - coefficients @ self.along) + rest.square() * self.square
+        return (from_differences + from_reference).clamp_(min=0.0)
 
 
 class Geometry:
-    """The updates X [J, K] of a round, seen through their inner products."""
+    """Norms, distances and inner products of the updates X [J, K] of a round."""
 
-    def __init__(self, updates: Rows) -> None:
+    def __init__(self, updates: Updates) -> None:
         self.updates = updates
 
     def __len__(self) -> int:
@@ -74,18 +73,18 @@ class Geometry:
 
     @cached_property
     def products(self) -> Products:
-        """What all the rest is made of; the one expensive pass."""
+        """The inner products that all other quantities come from. The one expensive pass over the updates."""
         clients = len(self)
-        whole = isinstance(self.updates, Tensor)  # whose norms need not be exact for this
-        lengths = torch.linalg.vector_norm(self.updates, dim=1) if whole else self.norms
+        in_one = isinstance(self.updates, Tensor)  # norms in the dtype of a matrix are exact enough here
+        lengths = torch.linalg.vector_norm(self.updates, dim=1) if in_one else self.norms
         reference = int(lengths.argsort(stable=True)[(clients - 1) // 2])
         gram = torch.zeros(clients, clients, dtype=torch.float64)
         along, square = torch.zeros(clients, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for _, block in blocks(self.updates):
             centre = block[reference].clone()
             block -= centre
-            for start in range(0, clients, PANEL):
-                stop = start + PANEL
+            for start in range(0, clients, PANEL_ROWS):
+                stop = start + PANEL_ROWS
                 gram[start:stop, :stop].addmm_(block[start:stop], block[:stop].T)
             along += block @ centre
             square += centre @ centre
@@ -116,7 +115,9 @@ class Geometry:
     def inner(self, vector: Tensor) -> Tensor:
         """⟨x_j, v⟩ for one more vector v [K], [J] float64."""
         if vector.shape != (self.size,):
-            raise ValueError(f"a vector of {tuple(vector.shape)} beside updates of {(len(self), self.size)}")
+            raise ValueError(
+                f"vector has shape {tuple(vector.shape)}, but updates have {(len(self), self.size)}"
+            )
         products = torch.zeros(len(self), dtype=torch.float64)
         for columns, block in blocks(self.updates):
             products += block @ vector[columns].double()
@@ -132,12 +133,12 @@ class Geometry:
         return mixed
 
     def blended(self, mixing: Tensor) -> "Geometry":
-        """The geometry of M X for a matrix M [J, J] whose rows sum to 1; the updates are not read again."""
+        """The geometry of M X for a matrix M [J, J] whose rows sum to 1. Does not read the updates again."""
         return _Blended(self, mixing)
 
 
 class _Blended(Geometry):
-    """Mixtures of the updates of another geometry."""
+    """The geometry of mixtures M X of another geometry's updates X."""
 
     def __init__(self, base: Geometry, mixing: Tensor) -> None:
         super().__init__(base.updates)
@@ -159,14 +160,14 @@ class _Blended(Geometry):
         return self.base.mix(self.mixing.T @ weights)
 
 
-def blocks(updates: Rows) -> Iterator[tuple[slice, Tensor]]:
-    """The updates in float64, some coordinates after the other; each block may be written on."""
+def blocks(updates: Updates) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of coordinates of the updates in float64. A block may be modified until the next one is read."""
     size = int(updates[0].shape[0])
     width = block_width(len(updates))
-    wide = torch.empty(len(updates), min(width, size), dtype=torch.float64)
+    buffer = torch.empty(len(updates), min(width, size), dtype=torch.float64)
     for start in range(0, size, width):
         columns = slice(start, min(start + width, size))
-        block = wide[:, : columns.stop - start]
+        block = buffer[:, : columns.stop - start]
         if isinstance(updates, Tensor | np.memmap):
             block.copy_(in_memory(updates[:, columns]))
         else:
@@ -176,25 +177,25 @@ def blocks(updates: Rows) -> Iterator[tuple[slice, Tensor]]:
 
 
 def block_width(rows: int) -> int:
-    """The coordinates of a block."""
+    """The number of coordinates per block."""
     return max(256, BLOCK_BYTES // (8 * max(rows, 1)))
 
 
-def in_memory(part: Rows | NDArray[Any]) -> Tensor:
+def in_memory(part: Updates | NDArray[Any]) -> Tensor:
     """A part of the updates as a matrix in memory."""
     if isinstance(part, Tensor):
         return part
     if not isinstance(part, np.ndarray):
         return torch.stack(list(part))
     copied = np.empty(part.shape, part.dtype)
-    for start in range(0, len(part), AT_ONCE):
-        copied[start : start + AT_ONCE] = part[start : start + AT_ONCE]
-        _give_back(part)
+    for start in range(0, len(part), ROWS_PER_READ):
+        copied[start : start + ROWS_PER_READ] = part[start : start + ROWS_PER_READ]
+        _release_pages(part)
     return torch.from_numpy(copied)
 
 
-def _give_back(part: NDArray[Any]) -> None:
-    """Let go of the pages of a file that were just read; changes that are in no file (mode "c") must stay."""
+def _release_pages(part: NDArray[Any]) -> None:
+    """Release the memory of a mapped file's pages. Not in mode "c", where it would lose unsaved changes."""
     pages = getattr(part, "_mmap", None)
     if pages is not None and getattr(part, "mode", None) != "c" and hasattr(mmap, "MADV_DONTNEED"):
         pages.madvise(mmap.MADV_DONTNEED)

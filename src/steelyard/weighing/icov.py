@@ -1,9 +1,9 @@
 """Inverse-covariance weighting (Nguyen et al., "Probabilistic Inference for Learning from Untrusted
 Sources").
 
-Clients that share samples or methods err together: x_j = y + U v_j + noise_j, with D latent directions U of
-the round and a latent vector v_j of each client. Between clients the covariance is
-Φ = σ_u² V Vᵀ + diag(σ_j²), and the generalised least squares weights Φ⁻¹1 / 1ᵀΦ⁻¹1 may be negative.
+Clients that share samples or methods have correlated errors: x_j = y + U v_j + noise_j, with D latent
+directions U per round and a latent vector v_j per client. The covariance between clients is
+Φ = σ_u² V Vᵀ + diag(σ_j²). The generalised least squares weights Φ⁻¹1 / 1ᵀΦ⁻¹1 may be negative.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from steelyard.errors import InputError
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.ivar import Past, infer
-from steelyard.weighing.steps import normalised, settle
+from steelyard.weighing.ivar import NoiseHistory, infer
+from steelyard.weighing.steps import fixed_point, normalised
 
-LEAST = 1e-9  # of the mean variance: below this a variance is 0 for all we can tell
+MIN_NOISE = 1e-9  # smallest noise variance, as a share of the largest eigenvalue: below it is rounding
 
 
 def gls(covariance: Tensor, clip: bool) -> Tensor:
@@ -29,15 +29,15 @@ def gls(covariance: Tensor, clip: bool) -> Tensor:
 
 
 def factor_gls(latent: Tensor, noise: Tensor, clip: bool) -> Tensor:
-    """The same for Φ = V Vᵀ + diag(σ_j²), without forming it (Woodbury)."""
-    precise = latent / noise.unsqueeze(1)
-    core = torch.eye(latent.shape[1], dtype=torch.float64) + latent.T @ precise
-    solved = 1 / noise - precise @ torch.linalg.solve(core, precise.sum(dim=0))
+    """`gls` for Φ = V Vᵀ + diag(σ_j²), without forming Φ (Woodbury)."""
+    scaled = latent / noise.unsqueeze(1)
+    core = torch.eye(latent.shape[1], dtype=torch.float64) + latent.T @ scaled
+    solved = 1 / noise - scaled @ torch.linalg.solve(core, scaled.sum(dim=0))
     return normalised(solved.clamp(min=0.0)) if clip else solved / solved.sum()
 
 
 def leading_directions(residuals: Tensor, factors: int) -> Tensor:
-    """V [J, D]: leading eigenvectors of the residual Gram matrix, as long as their standard deviations."""
+    """V [J, D]: leading eigenvectors of the residual Gram matrix, scaled to their standard deviations."""
     values, vectors = torch.linalg.eigh(residuals)
     signs = torch.where(vectors.sum(dim=0) < 0, -1.0, 1.0)  # an eigenvector's sign is arbitrary
     scaled = (vectors * signs * values.clamp(min=0.0).sqrt()).flip(1)[:, :factors]
@@ -51,11 +51,11 @@ def check_factors(rule: str, factors: int) -> None:
 
 @dataclass(frozen=True)
 class IcovMle(Weigher):
-    """ICOV by maximum likelihood: probabilistic PCA of the residuals, with one noise level, in turn with y.
+    """ICOV by maximum likelihood: alternates probabilistic PCA of the residuals (one noise level) with y.
 
-    The paper ascends the gradient (eqs. 9a-c); given y, the maximum has a closed form (Tipping and Bishop,
-    1999). Equal weights are a fixed point whatever the data, so it starts from ivar-vb's; even so it returns
-    to almost equal weights when half of the clients send noise. Prefer icov-em.
+    The paper uses gradient ascent (eqs. 9a-c). Given y, the maximum has a closed form (Tipping and Bishop,
+    1999). Equal weights are a fixed point for any data, so the iteration starts from the weights of ivar-vb.
+    It still returns to almost equal weights when half of the clients send noise. Prefer icov-em.
     """
 
     factors: int = 1
@@ -67,27 +67,27 @@ class IcovMle(Weigher):
         check_factors("icov-mle", self.factors)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        start, _ = infer(geometry, Past.of({}, round, 0.0), 100, self.tolerance)
+        start, _ = infer(geometry, NoiseHistory.of({}, round, 0.0), 100, self.tolerance)
 
         def step(weights: Tensor) -> Tensor:
             return gls(
                 principal_covariance(geometry.around(weights) / geometry.size, self.factors), self.clip
             )
 
-        settled = settle(step, normalised(start.weights), self.iterations, self.tolerance)
-        variance = geometry.distances(settled.weights) / geometry.size
-        return Weighed(settled.weights, state, {"variance": variance, **settled.evidence})
+        result = fixed_point(step, normalised(start.weights), self.iterations, self.tolerance)
+        variance = geometry.distances(result.weights) / geometry.size
+        return Weighed(result.weights, state, {"variance": variance, **result.evidence})
 
 
 def principal_covariance(residuals: Tensor, factors: int) -> Tensor:
-    """σ² I + U (Λ − σ² I) Uᵀ: the `factors` leading directions, and the mean of what is left as noise."""
+    """σ² I + U (Λ − σ² I) Uᵀ: `factors` leading eigenvectors U, and σ² the mean of the other eigenvalues."""
     clients = len(residuals)
     values, vectors = torch.linalg.eigh(residuals)
     if not bool(values[-1] > 0):
         return torch.eye(clients, dtype=torch.float64)
     values = (values / values[-1]).clamp(min=0.0)
     kept = min(factors, clients - 1)
-    noise: Tensor = values[: clients - kept].mean().clamp(min=LEAST)
+    noise: Tensor = values[: clients - kept].mean().clamp(min=MIN_NOISE)
     leading = vectors[:, clients - kept :]
     excess = (values[clients - kept :] - noise).clamp(min=0.0)
     covariance: Tensor = (leading * excess) @ leading.T

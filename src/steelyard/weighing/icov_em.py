@@ -1,10 +1,10 @@
 """Inverse-covariance weighting by maximum likelihood, with the number of factors inferred.
 
-In each coordinate x = y 1 + V u + noise, with y ~ N(0, σ_y²), u ~ N(0, I_D) and a noise level of each
-client's own: factor analysis in which one factor, the truth, has all its loadings fixed at 1. Contrasts
-between clients cannot tell V from V + 1cᵀ; the likelihood of the updates themselves can. It is fitted on the
-Gram matrix by expectation-maximisation. D is the one with the best Bayesian information criterion: where no
-errors are common, D = 0, which is inverse-variance weighting.
+In each coordinate x = y 1 + V u + noise, with y ~ N(0, σ_y²), u ~ N(0, I_D) and a noise level per client.
+This is factor analysis in which one factor, the truth, has all loadings fixed at 1. Differences between
+clients cannot tell V from V + 1cᵀ; the likelihood of the updates themselves can. The model is fitted on the
+Gram matrix by expectation-maximisation. D is chosen by the Bayesian information criterion. Where errors are
+independent, D = 0, which is inverse-variance weighting.
 """
 
 import math
@@ -18,16 +18,16 @@ from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
-from steelyard.weighing.ivar import Past, infer
-from steelyard.weighing.steps import normalised, sample_prior, settle, typical
+from steelyard.weighing.ivar import NoiseHistory, infer
+from steelyard.weighing.steps import fixed_point, normalised, sample_prior, typical
 
 
 @dataclass(frozen=True)
 class IcovEm(Weigher):
-    """ICOV by expectation-maximisation: clients that err together count as one.
+    """ICOV by expectation-maximisation: clients with correlated errors count as one.
 
-    `factors` is the most that are tried. `floor`, times the typical variance, bounds the noise of a client
-    from below; `clip` makes negative weights 0.
+    `factors` is the largest number of factors to try. A client's noise is at least `floor` times the typical
+    variance. `clip` sets negative weights to 0.
     """
 
     factors: int = 2
@@ -41,11 +41,11 @@ class IcovEm(Weigher):
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         equal = sample_prior(round.num_examples, 0.0, 1.0)
-        start, _ = infer(geometry, Past.of({}, round, 0.0), 100, self.tolerance)
+        start, _ = infer(geometry, NoiseHistory.of({}, round, 0.0), 100, self.tolerance)
         weights = normalised(start.weights)
         residuals = geometry.around(weights) / geometry.size
         scale = typical(residuals.diagonal())
-        if not bool(scale > 0):  # all sent the same
+        if not bool(scale > 0):  # all updates are equal
             return Weighed(equal, state)
         second = geometry.gram / geometry.size / scale
         power = (weights @ second @ weights).clamp(min=self.floor)
@@ -56,21 +56,21 @@ class IcovEm(Weigher):
 
             def step(_: Tensor) -> Tensor:
                 nonlocal fit
-                fit = improved(fit, second, self.floor)
+                fit = em_step(fit, second, self.floor)
                 return factor_gls(fit.latent, fit.noise, self.clip)
 
-            settled = settle(step, weights, self.iterations, self.tolerance)
+            result = fixed_point(step, weights, self.iterations, self.tolerance)
             criterion = _criterion(fit, second, geometry.size)
             if best is None or criterion < best[0]:
-                best = criterion, settled.weights, fit, settled.evidence
+                best = criterion, result.weights, fit, result.evidence
         assert best is not None
         _, weights, fit, evidence = best
-        found = {"variance": scale * fit.covariance.diagonal(), "factors": torch.tensor(float(fit.factors))}
-        return Weighed(weights, state, {**found, **evidence})
+        variance, factors_used = scale * fit.covariance.diagonal(), torch.tensor(float(fit.factors))
+        return Weighed(weights, state, {"variance": variance, "factors": factors_used, **evidence})
 
 
 class Fit(NamedTuple):
-    """The parameters of the model, in units of the typical variance."""
+    """The parameters of the model. Variances are in units of the typical variance."""
 
     latent: Tensor
     """V, [J, D]."""
@@ -85,12 +85,12 @@ class Fit(NamedTuple):
 
     @property
     def covariance(self) -> Tensor:
-        """Of the errors, without the truth."""
+        """The covariance [J, J] of the errors, without the truth."""
         common: Tensor = self.latent @ self.latent.T
         return common + torch.diag(self.noise)
 
 
-def improved(fit: Fit, second: Tensor, floor: float) -> Fit:
+def em_step(fit: Fit, second: Tensor, floor: float) -> Fit:
     """One step of expectation-maximisation, given the second moments of the updates [J, J]."""
     loadings = torch.cat([torch.ones_like(fit.noise).unsqueeze(1), fit.latent], dim=1)
     weighted = loadings / fit.noise.unsqueeze(1)
@@ -103,7 +103,7 @@ def improved(fit: Fit, second: Tensor, floor: float) -> Fit:
     square = uncertainty + cross @ means.T  # E[(y, u) (y, u)ᵀ]
     latent = fit.latent
     if fit.factors:
-        rest = cross[1:] - square[1:, :1]  # what u says of x − y
+        rest = cross[1:] - square[1:, :1]  # E[u (x − y)ᵀ]
         latent = torch.linalg.solve(square[1:, 1:], rest).T
     loadings = torch.cat([loadings[:, :1], latent], dim=1)
     noise = (

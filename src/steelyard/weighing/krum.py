@@ -10,13 +10,13 @@ from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import normalised
 
-EQUAL = 1 + 1e-9  # scores this close are a tie, and ties count alike
+TIE_FACTOR = 1 + 1e-9  # scores within this factor are a tie, and tied clients count the same
 
 
-def least(scores: Tensor, count: int) -> Tensor:
-    """1 for the `count` lowest scores and for whoever ties with them, 0 for the rest."""
+def lowest(scores: Tensor, count: int) -> Tensor:
+    """1 for the `count` lowest scores and for ties with them, 0 for the rest."""
     bound = scores.sort().values[count - 1]
-    return (scores <= bound * EQUAL).double()
+    return (scores <= bound * TIE_FACTOR).double()
 
 
 def krum_scores(geometry: Geometry, f: int) -> Tensor:
@@ -26,22 +26,22 @@ def krum_scores(geometry: Geometry, f: int) -> Tensor:
     return nearest.sum(dim=1)
 
 
-def tolerated(f: int | None, clients: int) -> int:
-    """How many adversaries to expect: the most that the rule can bear, unless it is told."""
-    most = max(0, (clients - 3) // 2)
-    return most if f is None else min(f, most)
+def expected_adversaries(f: int | None, clients: int) -> int:
+    """`f`, at most and by default the largest number that Krum tolerates."""
+    limit = max(0, (clients - 3) // 2)
+    return limit if f is None else min(f, limit)
 
 
 def check_f(rule: str, f: int | None) -> None:
     if f is not None and f < 0:
-        raise InputError(f"weighing rule {rule!r}: f is a number of adversaries, not {f}.")
+        raise InputError(f"weighing rule {rule!r}: f must be at least 0, not {f}.")
 
 
 @dataclass(frozen=True)
 class Krum(Weigher):
-    """Only the update that is nearest to its nearest neighbours counts.
+    """Only the update that is closest to its nearest neighbours counts.
 
-    `f` is the number of adversaries to expect; the default is the most that Krum can bear, (J − 3) / 2.
+    `f` is the number of adversaries to expect. The default is the most that Krum tolerates, (J − 3) / 2.
     """
 
     f: int | None = None
@@ -50,13 +50,13 @@ class Krum(Weigher):
         check_f("krum", self.f)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        scores = krum_scores(geometry, tolerated(self.f, len(geometry)))
-        return Weighed(normalised(least(scores, 1)), state, {"score": scores})
+        scores = krum_scores(geometry, expected_adversaries(self.f, len(geometry)))
+        return Weighed(normalised(lowest(scores, 1)), state, {"score": scores})
 
 
 @dataclass(frozen=True)
 class MultiKrum(Weigher):
-    """The J − f updates with the best Krum scores count alike. `f` is that of krum."""
+    """The J − f updates with the lowest Krum scores count equally. `f` is as in krum."""
 
     f: int | None = None
 
@@ -64,6 +64,6 @@ class MultiKrum(Weigher):
         check_f("multi-krum", self.f)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        f = tolerated(self.f, len(geometry))
+        f = expected_adversaries(self.f, len(geometry))
         scores = krum_scores(geometry, f)
-        return Weighed(normalised(least(scores, len(geometry) - f)), state, {"score": scores})
+        return Weighed(normalised(lowest(scores, len(geometry) - f)), state, {"score": scores})

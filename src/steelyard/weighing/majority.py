@@ -1,7 +1,7 @@
-"""The majority's camp: who, over the rounds, pulls the way most of the others pull?
+"""Weigh clients by whether their updates, over the rounds, point the same way as those of most others.
 
-Distances tell an update apart that is too long or wholly foreign. They do not tell a client with unusual data
-from one that works against the rest; the angles between clients, averaged over rounds, do.
+Distances detect updates that are too long or unrelated to the others. They do not distinguish a client with
+unusual data from one that works against the rest. The angles between clients, averaged over rounds, do.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.pairs import Pairs
 from steelyard.weighing.steps import TINY, bounded_lengths, normalised, sample_prior, typical
 
-SPREAD = 0.05  # of an agreement, at least: so much differs between honest clients by chance
-CLEAR = 1.25  # the clients agree when the leading eigenvalue exceeds the opposite one by this factor
-SD = 1.4826  # standard deviations in a median absolute deviation, of a normal distribution
+MIN_AGREEMENT_SD = 0.05  # smallest standard deviation of agreements: honest clients differ by chance
+MIN_EIGENVALUE_RATIO = 1.25  # clients agree if |largest / smallest eigenvalue| exceeds this
+MAD_TO_SD = 1.4826  # standard deviation / median absolute deviation of a normal distribution
 
 
 @dataclass(frozen=True)
 class Majority(Weigher):
-    """Weigh by n_j, but not who opposes the majority over the rounds, and copies of one update only once.
+    """Weigh by n_j, without clients that oppose the majority over the rounds; copies share one vote.
 
-    The leading eigenvector of the clients' mean cosines parts them into two camps. A client counts in full
-    while its mean cosine to the larger camp is within `tolerance` standard deviations of that camp's own, and
-    not at all beyond twice as much. Updates nearer to each other than `crowd` of the typical distance share
-    one vote. Nobody counts with more than the typical length, or more than `cap` × the median of the counts;
-    where clients rather repel each other than agree, nothing vouches for a count, and `cap` is 1.
+    The leading eigenvector of the clients' mean cosines splits them into two camps. A client has full weight
+    while its mean cosine with the larger camp is at most `tolerance` standard deviations below that camp's
+    median, and none beyond twice that. Updates closer to each other than `crowd` × the typical distance share
+    one vote. An update's norm counts up to the median norm, a client's n_j up to `cap` × the median count. If
+    clients oppose each other more than they agree, no camp is trusted: all have full weight, and `cap` is 1.
     """
 
     cap: float = 3.0
@@ -39,10 +39,10 @@ class Majority(Weigher):
     memory: float = 0.8
 
     def __post_init__(self) -> None:
-        for name, least in (("cap", 1.0), ("tolerance", 0.1), ("crowd", 0.0), ("memory", 0.0)):
-            if not getattr(self, name) >= least:
+        for name, minimum in (("cap", 1.0), ("tolerance", 0.1), ("crowd", 0.0), ("memory", 0.0)):
+            if not getattr(self, name) >= minimum:
                 raise InputError(
-                    f"weighing rule 'majority': {name} is at least {least}, not {getattr(self, name)}."
+                    f"weighing rule 'majority': {name} must be at least {minimum}, not {getattr(self, name)}."
                 )
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
@@ -63,57 +63,61 @@ class Majority(Weigher):
 
 
 def cosines(geometry: Geometry) -> Tensor:
-    """cos(x_i, x_j), [J, J], and 0 on the diagonal and for who did not move."""
+    """cos(x_i, x_j), [J, J]; 0 on the diagonal and for updates that are 0."""
     inverse = torch.where(geometry.norms > 0, 1 / geometry.norms.clamp(min=TINY), 0.0)
     angles = (geometry.gram * inverse).T * inverse
     return angles.clamp(-1.0, 1.0).fill_diagonal_(0.0)
 
 
-def crowding(pairwise: Tensor, reach: float) -> Tensor:
-    """How many stand where a client stands, itself included, [J].
+def crowding(pairwise: Tensor, radius: float) -> Tensor:
+    """How many updates are about equal to each client's, itself included, [J].
 
-    The typical distance is that to the middle one of all others: outliers do not stretch it.
+    `radius` is in units of the typical distance: the median over clients of the distance to the middle one of
+    the others, which outliers do not change.
     """
-    scale = reach**2 * typical(pairwise.sort(dim=1).values[:, len(pairwise) // 2])
+    scale = radius**2 * typical(pairwise.sort(dim=1).values[:, len(pairwise) // 2])
     if not bool(scale > 0):
         return torch.ones(len(pairwise), dtype=torch.float64)
     return torch.exp(-pairwise / scale).sum(dim=1)
 
 
 class Camp(NamedTuple):
-    """The clients that hang together and have more votes than the rest."""
+    """The clients whose updates point the same way and that have more votes than the rest."""
 
     votes: Tensor
-    """Of its members; 0 for all others."""
+    """[J], the votes of its members; 0 for other clients."""
     agreement: Tensor
-    """The mean cosine of each client, member or not, to the other members."""
+    """[J], the mean cosine of each client, member or not, with the other members."""
     united: bool
-    """Whether it is one at all."""
+    """Whether the clients agree clearly enough for the camp to mean anything."""
 
     def trust(self, tolerance: float) -> Tensor:
-        """1 down to `tolerance` standard deviations below the middle of the camp, 0 from twice as much."""
-        middle = _median(self.agreement, self.votes)
-        spread = (SD * _median((self.agreement - middle).abs(), self.votes)).clamp(min=SPREAD)
-        return (2 + (self.agreement - middle) / (tolerance * spread)).clamp(0.0, 1.0)
+        """1 down to `tolerance` standard deviations below the camp's median, falling to 0 at twice that."""
+        median = _median(self.agreement, self.votes)
+        deviation = _median((self.agreement - median).abs(), self.votes)
+        sd = (MAD_TO_SD * deviation).clamp(min=MIN_AGREEMENT_SD)
+        return (2 + (self.agreement - median) / (tolerance * sd)).clamp(0.0, 1.0)
 
 
 def larger_camp(mean_cosines: Tensor, votes: Tensor) -> Camp:
-    """Of the two sides of the leading eigenvector, the one with more votes; of two alike, the more united.
+    """The side of the leading eigenvector with more votes; if both have the same, the one that agrees more.
 
-    Where clients repel each other (each holds a class of its own, say) the opposite end of the spectrum is as
-    strong or stronger, and the sides mean nothing.
+    Where clients oppose each other, for example because each has a different class, the smallest eigenvalue
+    is as large in magnitude as the largest, and the sides mean nothing.
     """
     root = votes.sqrt()
     values, vectors = torch.linalg.eigh(root.unsqueeze(1) * mean_cosines * root)
-    ahead = vectors[:, -1] > 0
-    members = max(votes * ahead, votes * ~ahead, key=lambda side: _strength(mean_cosines, side))
+    positive = vectors[:, -1] > 0
+    members = max(votes * positive, votes * ~positive, key=lambda side: _strength(mean_cosines, side))
     agreement = mean_cosines @ members / (members.sum() - members).clamp(min=TINY)
-    united = len(votes) > 2 and values[-1] > -CLEAR * values[0] and _median(agreement, members) > 0
+    united = (
+        len(votes) > 2 and values[-1] > -MIN_EIGENVALUE_RATIO * values[0] and _median(agreement, members) > 0
+    )
     return Camp(members, agreement, bool(united))
 
 
 def _strength(mean_cosines: Tensor, votes: Tensor) -> tuple[int, float]:
-    """Whole votes first, then how much its members agree."""
+    """The sort key of a camp: whole votes, then how much its members agree."""
     return round(float(votes.sum())), float(votes @ mean_cosines @ votes)
 
 

@@ -9,9 +9,9 @@ from steelyard.weighing.geometry import Geometry
 
 @dataclass(frozen=True)
 class Samples(Weigher):
-    """Weigh by the number of examples a client trained on (FedAvg).
+    """Weigh by the number of examples that a client trained on (FedAvg).
 
-    A client can lie about its count: `cap` bounds it at that multiple of the round's median.
+    Counts are claims and can be false. `cap` limits them to that multiple of the round's median count.
     """
 
     cap: float | None = None

@@ -11,7 +11,7 @@ from steelyard.weighing.geometry import Geometry
 
 @dataclass(frozen=True)
 class Uniform(Weigher):
-    """Every client counts the same, whatever it sends."""
+    """All clients count the same."""
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         return Weighed(torch.full((len(geometry),), 1 / len(geometry), dtype=torch.float64))
