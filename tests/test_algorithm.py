@@ -11,6 +11,7 @@ from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import advance
 from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
 from steelyard.simulation import SimulatedFederation as Federation
@@ -92,11 +93,12 @@ def test_an_offered_vector_reaches_the_objective_of_every_client_in_every_round(
     clients = {name: (torch.randn(6, 3, generator=random), torch.arange(6) % 2) for name in ("oslo", "turin")}
     algorithm = Algorithm(objective=objective, weighing=Compass(), training=Training(lr=0.5))
     federation = Federation(clients, nn.Linear(3, 2), algorithm, rounds=3)
-    before = [federation.init().server.message.mean]
-    with federation.engine.open(federation.workload) as session:
-        state = federation.init()
+    with federation.open() as sites:
+        server = federation.server(sites)
+        state = server.init()
+        before = [state.server.message.mean]
         for _ in range(3):
-            _, state = federation.round(state, session)
+            _, state = advance(server, state)
             before.append(state.server.message.mean)
     assert [number for number, _ in objective.received] == [1, 1, 2, 2, 3, 3]
     moves = [torch.zeros(8), before[1] - before[0], before[2] - before[1]]

@@ -108,6 +108,8 @@ class Failure:
     client: ClientId
     stage: str
     reason: str
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    """Scores that it gave before training failed (`sites.Answer.scores`)."""
 
 
 Value = float | str | int | None

@@ -17,7 +17,7 @@ def steelyard(*arguments: object) -> Result:
 def process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Like the installed command: -P keeps Python itself from looking for modules in this folder."""
     command = [sys.executable, "-P", "-m", "steelyard", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def output(result: Result) -> str:

@@ -21,11 +21,13 @@ from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy
 from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import advance
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.sites import Answer
 from steelyard.types import Broadcast, RoundInfo, State, Weighed
 from steelyard.weighing import Samples
 from steelyard.weighing.geometry import Geometry
@@ -83,27 +85,30 @@ def test_where_processes_cannot_fork_the_bits_are_the_same(monkeypatch: pytest.M
 def test_auto_gives_the_same_bits_whatever_it_decides(
     worth: float, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "WORTH", worth)
+    monkeypatch.setattr(auto, "MIN_SAVED", worth)
     monkeypatch.setattr(auto, "cores", lambda: 2)
     federation = Federation(clients(), model(), engine=Auto(), rounds=2, test=data(300, 99))
-    with federation.engine.open(federation.workload) as session:
-        state = federation.init()
+    with federation.open() as sites:
+        server = federation.server(sites)
+        state = server.init()
         for _ in range(2):
-            _, state = federation.round(state, session)
-        outcomes = session.train(Broadcast(3, state.server.message), list(federation.clients), {})
-        assert sorted(each.reply.client for each in outcomes) == list(federation.clients)
-        assert session.about.startswith(kind)
-        assert "a client takes" in session.about
+            _, state = advance(server, state)
+        answers = sites.ask(Broadcast(3, state.server.message), list(federation.clients))
+        assert sorted(answer.client for answer in answers) == list(federation.clients)
+        assert sites.about.startswith(kind)
+        assert "a client takes" in sites.about
     wanted = Federation(clients(), model(), engine=Serial(), rounds=2, test=data(300, 99)).run().model
-    found = federation.model_of(state).state_dict()
+    found = server.model_after(state).state_dict()
     assert all(torch.equal(found[name], value) for name, value in wanted.state_dict().items())
 
 
 def test_auto_trains_each_client_of_the_timed_round_once() -> None:
     federation = Federation(clients(), model(), engine=Auto())
-    with federation.engine.open(federation.workload) as session:
-        outcomes = session.train(Broadcast(1, federation.init().server.message), list(federation.clients), {})
-        assert sorted(each.reply.client for each in outcomes) == list(federation.clients)
+    with federation.open() as sites:
+        message = federation.server(sites).init().server.message
+        answers = list(sites.ask(Broadcast(1, message), list(federation.clients)))
+        assert sorted(answer.client for answer in answers) == list(federation.clients)
+        assert all(isinstance(answer, Answer) and answer.reply is not None for answer in answers)
 
 
 class Noisy(Dataset[tuple[Tensor, int]]):
@@ -121,7 +126,7 @@ def test_test_data_drawn_at_random_is_the_same_however_it_is_shared_out() -> Non
 
 
 def test_workers_are_started_once_for_rounds_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "WORTH", 0.0)
+    monkeypatch.setattr(auto, "MIN_SAVED", 0.0)
     monkeypatch.setattr(auto, "cores", lambda: 2)
     federation = Federation(clients(), model(), engine=Auto(), rounds=3, test=data(300, 99))
     seen: set[int] = set()
@@ -130,12 +135,13 @@ def test_workers_are_started_once_for_rounds_of_one_size(monkeypatch: pytest.Mon
 
 
 def test_auto_stays_serial_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "WORTH", 0.0)
+    monkeypatch.setattr(auto, "MIN_SAVED", 0.0)
     monkeypatch.setattr(auto, "cores", lambda: 1)
     federation = Federation(clients(), model(), engine=Auto(), rounds=1)
-    with federation.engine.open(federation.workload) as session:
-        federation.round(federation.init(), session)
-        assert session.about == "serial"
+    with federation.open() as sites:
+        server = federation.server(sites)
+        advance(server, server.init())
+        assert sites.about == "serial"
 
 
 class Deadly(Dataset[tuple[Tensor, int]]):
@@ -187,15 +193,16 @@ def test_many_jobs_at_a_time_give_the_same_bits(monkeypatch: pytest.MonkeyPatch)
 
 def test_killing_every_worker_from_outside_changes_nothing() -> None:
     federation = Federation(clients(), model(), engine=Pool(2), rounds=3, test=data(300, 99))
-    state = federation.init()
-    with federation.engine.open(federation.workload) as session:
-        while not federation.is_over(state):
+    with federation.open() as sites:
+        server = federation.server(sites)
+        state = server.init()
+        while not server.is_over(state):
             for process in multiprocessing.active_children():
                 os.kill(process.pid or 0, signal.SIGKILL)
             time.sleep(0.05)
-            _, state = federation.round(state, session)
+            _, state = advance(server, state)
     wanted = Federation(clients(), model(), engine=Serial(), rounds=3, test=data(300, 99)).run().model
-    found = federation.model_of(state).state_dict()
+    found = server.model_after(state).state_dict()
     assert all(torch.equal(found[name], value) for name, value in wanted.state_dict().items())
 
 

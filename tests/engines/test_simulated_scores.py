@@ -16,7 +16,7 @@ from steelyard.metrics import accuracy, brier, ece, nll
 from steelyard.server.scoring import Evaluation, evaluate
 from steelyard.simulation import SimulatedFederation
 from steelyard.sites import Answer
-from steelyard.types import Broadcast, Message
+from steelyard.types import Broadcast
 
 RANDOM = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(300, 5, generator=RANDOM)
@@ -44,13 +44,13 @@ def score(
     )
     predicted: list[int] = []
     with federation.open() as sites:
-        made = sites.evaluate
+        work = sites.work
 
-        def counted(model: Message, clients: Any, *rest: Any) -> Any:
-            predicted.append(len(clients))
-            return made(model, clients, *rest)
+        def counted(broadcast: Any, train: Any, requests: Any, deadline: Any) -> Any:
+            predicted.extend(len(request.clients) for request in requests)
+            return work(broadcast, train, requests, deadline)
 
-        sites.evaluate = counted  # type: ignore[method-assign]
+        sites.work = counted
         server = federation.server(sites)
         message = server.init().server.message
         answers = list(sites.ask(Broadcast(1, message), (), sites.clients, detail=common is None))

@@ -15,12 +15,13 @@ from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client
 from steelyard.data.examples import Examples
 from steelyard.engines import Auto, Engine, Pool, Serial, Vectorized, vectorized
-from steelyard.engines.base import Workload
-from steelyard.engines.vectorized import VectorizedSession, pays
+from steelyard.engines.vectorized import VectorizedRunner, pays
+from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
+from steelyard.server.federation import advance
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
@@ -214,14 +215,14 @@ def workload(sizes: list[int], model: nn.Module | None = None, **training: Any) 
 
 def test_groups_hold_everyone_once_with_like_steps_and_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     work = workload(list(range(1, 101)), batch_size=4)
-    groups = VectorizedSession.groups(work, list(work.clients), 1)
+    groups = VectorizedRunner.groups(work, list(work.clients), 1)
     assert sorted(client for group in groups for client in group) == list(work.clients)
     assert [len(group) for group in groups] == [50, 50]
     sizes = [work.size(client) for group in groups for client in group]
     assert all(before >= after - 3 for before, after in itertools.pairwise(sizes))
     monkeypatch.setattr(vectorized, "STACK_BYTES", 4 * work.learner.layout.size * 10)
-    assert max(map(len, VectorizedSession.groups(work, list(work.clients), 1))) == 10
-    assert VectorizedSession.groups(work, list(work.clients)[:1], 1) == [["c0000"]]
+    assert max(map(len, VectorizedRunner.groups(work, list(work.clients), 1))) == 10
+    assert VectorizedRunner.groups(work, list(work.clients)[:1], 1) == [["c0000"]]
 
 
 @pytest.mark.parametrize(
@@ -244,9 +245,10 @@ def test_auto_trains_together_where_it_pays(
 def test_auto_takes_it_and_says_so(tmp_path: Path) -> None:
     clients = [Client(f"c{number:02d}", table(20, number)) for number in range(40)]
     federation = Federation(clients, perceptron(), rounds=1)
-    with federation.engine.open(federation.workload) as session:
-        federation.round(federation.init(), session)
-        assert session.about.startswith("vectorized, pool of")
+    with federation.open() as sites:
+        server = federation.server(sites)
+        advance(server, server.init())
+        assert sites.about.startswith("vectorized, pool of")
 
 
 def test_pool_and_vectorized_agree_with_a_seed_for_each_shuffle() -> None:

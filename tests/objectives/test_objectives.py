@@ -125,7 +125,8 @@ def test_a_run_tells_its_clients_what_they_have_together_and_only_if_it_is_neede
     for balance, wanted in ((0.0, None), (1.0, [2, 5, 0])):
         algorithm = Algorithm(objective=CrossEntropy(balance=balance))
         federation = Federation(clients, network(torch.float32), algorithm, rounds=1)
-        found = federation.announced.get("classes")
+        with federation.open() as sites:
+            found = federation.server(sites).announced.get("classes")
         assert (None if found is None else found.tolist()) == wanted
     engines = (Serial(), Pool(workers=2), Auto())
     runs = [

@@ -23,9 +23,10 @@ from steelyard.attacks import (
     VarianceDeflation,
     WrongShape,
 )
-from steelyard.attacks.attacked import attacked, poisoned
+from steelyard.attacks.attacked import attacked
 from steelyard.attacks.base import Scene, VectorAttack
 from steelyard.data.clients import Client, Population, as_clients
+from steelyard.data.poisoning import poisoned
 from steelyard.engines import Pool, Serial, Vectorized
 from steelyard.errors import InputError
 from steelyard.simulation import SimulatedFederation as Federation

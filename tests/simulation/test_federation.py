@@ -1,6 +1,5 @@
 """Whole runs: reproducible to the byte, and honest in what they report."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.data.clients import Client, Population
 from steelyard.engines import Serial
 from steelyard.nn.zoo import light_cnn
-from steelyard.server.federation import MOST_TESTED
+from steelyard.server.federation import MAX_EVALUATED
+from steelyard.server.scoring import Evaluation
 from steelyard.settings import Training
 from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Round
@@ -139,13 +139,15 @@ MANY: dict[str, Any] = {f"client-{number:02d}": blobs(6, number) for number in r
 
 def test_a_part_of_the_clients_is_drawn_anew_every_round() -> None:
     federation = Federation(MANY, linear(), clients_per_round=5, rounds=1)
-    drawn = [federation.sample(number) for number in range(1, 31)]
+    with federation.open() as sites:
+        server = federation.server(sites)
+    drawn = [server.sample(number) for number in range(1, 31)]
     for clients in drawn:
         assert len(clients) == len(set(clients)) == 5
         assert list(clients) == sorted(clients)
     assert len(set(drawn)) > 20
     assert {client for clients in drawn for client in clients} == set(MANY)
-    assert drawn == [federation.sample(number) for number in range(1, 31)]
+    assert drawn == [server.sample(number) for number in range(1, 31)]
 
 
 def test_only_invited_clients_train_and_the_last_round_shows_the_others_idle() -> None:
@@ -197,20 +199,14 @@ def test_patience_counts_evaluations_without_a_better_score(
     assert [row["status"] for row in result.clients][-1] == "idle", "the last round, though not the 50th"
 
 
-def test_a_better_score_renews_the_patience() -> None:
+def test_a_better_score_renews_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.1, 0.1, 0.2, 0.2, 0.2, 0.9])
 
-    class Scripted(Federation):
-        measure = "accuracy"
+    def scripted(*_: Any) -> Evaluation:
+        return Evaluation({"accuracy": next(scores)}, "accuracy", {})
 
-        def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, **settings)
-            self.scorer = self  # type: ignore[assignment]
-
-        def score(self, predict: Any, shared: Any = None) -> tuple[Mapping[str, float], Mapping[str, float]]:
-            return {"accuracy": next(scores)}, {}
-
-    result = Scripted(CLIENTS, linear(), rounds=50, patience=2).run()
+    monkeypatch.setattr("steelyard.server.federation.evaluate", scripted)
+    result = run(test=None, rounds=50, patience=2)
     assert [row["accuracy"] for row in result.history] == [0.1, 0.1, 0.2, 0.2, 0.2]
 
 
@@ -222,7 +218,7 @@ def test_observers_are_told_of_every_round_once_and_in_order() -> None:
     assert [(who, each.number) for who, each in seen] == [
         ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3), ("b", 3),
     ]  # fmt: skip
-    assert all({"train", "aggregate", "evaluate"} <= each.seconds.keys() for _, each in seen)
+    assert all({"exchange", "aggregate", "evaluate"} <= each.seconds.keys() for _, each in seen)
 
 
 def test_buffers_that_do_not_travel_do_not_leak_from_client_to_client() -> None:
@@ -270,11 +266,13 @@ def test_of_a_population_only_those_at_work_are_made() -> None:
     result = run(people, rounds=3, clients_per_round=5, engine=Serial())
     invited = {row["client"] for row in result.clients if row["status"] == "used"}
     assert len(invited) == 15
-    assert len(made) == len(set(made)) <= 15 + MOST_TESTED + 1, "and the first, to see whether the model fits"
+    assert len(made) == len(set(made)) <= 15 + MAX_EVALUATED + 1, (
+        "and the first, to see whether the model fits"
+    )
 
 
 def test_of_many_clients_the_same_sample_is_tested_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steelyard.server.federation.MOST_TESTED", 3)
+    monkeypatch.setattr("steelyard.server.federation.MAX_EVALUATED", 3)
     people = [Client(f"{number:02d}", blobs(6, number), blobs(9, number)) for number in range(12)]
     result = run(people, rounds=3, clients_per_round=12)
     tested = [(row["round"], row["client"]) for row in result.clients if row["accuracy"] is not None]

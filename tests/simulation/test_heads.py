@@ -23,11 +23,13 @@ from torch import nn
 
 import steelyard as sy
 from steelyard.client.evaluation import predict
+from steelyard.client.private_state import MemoryStates
 from steelyard.combining import Rklb
 from steelyard.data.clients import Client
 from steelyard.engines import Pool, Serial, Vectorized
 from steelyard.errors import InputError
 from steelyard.objectives import Elbo
+from steelyard.server.federation import advance
 from steelyard.sharing import Head
 from steelyard.types import State
 
@@ -58,13 +60,15 @@ def test_bodies_learn_and_stay(name: str) -> None:
 @pytest.mark.parametrize("adopt", [True, False])
 def test_whoever_sits_a_round_out_keeps_what_it_has(adopt: bool) -> None:
     one = federation(replace(KD, sharing=Head(adopt=adopt)), clients_per_round=1, rounds=6)
-    with one.engine.open(one.workload) as session:
-        state, present = one.init(), []
+    states = MemoryStates()
+    with one.open(states) as sites:
+        server = one.server(sites)
+        state, present = server.init(), []
         for number in range(1, 7):
-            before = {client: bits_of(kept) for client, kept in state.clients.items()}
-            _, state = one.round(state, session)
-            (invited,) = one.sample(number)
-            after = {client: bits_of(kept) for client, kept in state.clients.items()}
+            before = {client: bits_of(states.get(client)) for client in NAMES if states.get(client)}
+            _, state = advance(server, state)
+            (invited,) = server.sample(number)
+            after = {client: bits_of(states.get(client)) for client in NAMES if states.get(client)}
             assert {name: kept for name, kept in after.items() if name != invited} == {
                 name: kept for name, kept in before.items() if name != invited
             }
@@ -72,8 +76,8 @@ def test_whoever_sits_a_round_out_keeps_what_it_has(adopt: bool) -> None:
             present.append(invited)
     counts = {client: present.count(client) for client in NAMES}
     assert max(counts.values()) >= 2, "somebody comes back"
-    assert sorted(state.clients) == sorted(client for client in NAMES if counts[client])
-    tracked = state.clients["oslo"]["body.1.num_batches_tracked"]
+    assert sorted(after) == sorted(client for client in NAMES if counts[client])
+    tracked = states.get("oslo")["body.1.num_batches_tracked"]
     assert int(tracked) == 3 * counts["oslo"], "three batches each time: it went on from where it was"
 
 
@@ -153,13 +157,15 @@ def test_bayesian_heads_on_bodies_of_all_kinds_are_merged_with_their_variances()
         combining=Rklb(),
         training=sy.Training(optimizer="adam", lr=0.02, epochs=3),
     )
-    heads = federation(algorithm, members)
-    with heads.engine.open(heads.workload) as session:
-        state, rounds = heads.init(), []
+    heads, states = federation(algorithm, members, rounds=4), MemoryStates()
+    with heads.open(states) as sites:
+        server = heads.server(sites)
+        state, rounds = server.init(), []
         before = state.server.message
-        for _ in range(4):
-            round, state = heads.round(state, session)
-            rounds.append(round.metrics)
+        while not server.is_over(state):
+            completed, state = advance(server, state)
+            rounds += [] if completed is None else [completed.metrics]
+    assert len(rounds) == 4
     variance = state.server.message.variance
     assert variance is not None
     assert before.variance is not None
@@ -171,7 +177,8 @@ def test_bayesian_heads_on_bodies_of_all_kinds_are_merged_with_their_variances()
     assert rounds[-1]["bytes"] == 2 * 3 * 8 * HEAD
     sigma = [value for name, value in rounds[-1].items() if name.startswith("sigma.")]
     assert len(sigma) == 1
-    assert all(body.startswith("body.") for kept in state.clients.values() for body in kept)
+    assert all(states.get(client) for client in NAMES)
+    assert all(body.startswith("body.") for client in NAMES for body in states.get(client))
 
 
 # Engines

@@ -27,7 +27,7 @@ def test_what_stays_can_be_kept_in_files(tmp_path: Path) -> None:
 
 def test_what_was_spilled_and_not_recorded_is_gone() -> None:
     result = federation(KD, spill=True).run()
-    with pytest.raises(InputError, match=f"'{NAMES[0]}' was spilled .* record the run"):
+    with pytest.raises(InputError, match=f"'{NAMES[0]}' was in temporary files; record the run"):
         result.model_of(NAMES[0])
 
 

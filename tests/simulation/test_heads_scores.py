@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 import steelyard as sy
 from steelyard.client.evaluation import predict
+from steelyard.client.private_state import MemoryStates
 from steelyard.data.clients import Client
 from steelyard.metrics.accuracy import balanced_accuracy
-from steelyard.server.federation import Predictor
+from steelyard.metrics.scores import score
+from steelyard.server.federation import advance
 from steelyard.server.result import Result
 from steelyard.server.rows import traffic
 from steelyard.sharing import Head, WholeModel
-from steelyard.types import ClientId, Message
+from steelyard.sites import Answer
+from steelyard.types import Broadcast, ClientId, Message
 
 # Scores
 
@@ -73,15 +76,20 @@ def test_what_is_shared_is_looked_at_also_where_nothing_is_kept_besides_the_head
 
     members = [Client(name, data(12, 5, 1), data(12, 5, 2), model=model(ord(name))) for name in "ab"]
     heads = federation(SOLO, members, clients_per_round=1 if bodies else 2)
-    with heads.engine.open(heads.workload) as session:
-        _, state = heads.round(heads.init(), session)
-        client = next((name for name in "ab" if name not in state.clients), "a")
-        found = Predictor(session, state, shared=True)(client)
+    states = MemoryStates()
+    with heads.open(states) as sites:
+        server = heads.server(sites)
+        _, state = advance(server, server.init())
+        client = next((name for name in "ab" if not states.get(name)), "a")
+        broadcast = Broadcast(2, state.server.message, evaluated=state.server.evaluated_model)
+        (answer,) = sites.ask(broadcast, [], [client])
     wanted: Any = model(ord(client))
     nn.utils.vector_to_parameters(state.server.evaluated_model.mean, wanted[-1].parameters())
     test = heads.clients[client].test
     assert test is not None
-    assert torch.equal(found, predict(wanted, test))
+    assert isinstance(answer, Answer)
+    found, shared = answer.scores["shared"], score(predict(wanted, test), test.labels)
+    assert found.values.tobytes() == shared.values.tobytes()
 
 
 # Bytes

@@ -39,14 +39,16 @@ class Site:
     def answer(self, task: Task) -> Answer | Failure:
         """Score the model, then train, as the task asks; the private state is replaced after training."""
         state, stage = self.states.get(self.client.id), "evaluating"
+        scores: dict[str, Scores] = {}
         try:
-            scores = self.evaluate(task.broadcast.model_to_score, state, task.detail) if task.evaluate else {}
+            if task.evaluate:
+                scores = self.evaluate(task.broadcast.model_to_score, state, task.detail)
             if not task.train:
                 return Answer(self.client.id, None, scores)
             stage = "training"
             trained = self.train(task.broadcast, state)
         except Exception as error:  # the failure of one client must not end the run
-            return failure(self.client.id, stage, error)
+            return replace(failure(self.client.id, stage, error), scores=scores)
         if trained.state:
             self.states.put(task.broadcast.round, {self.client.id: trained.state})
         return Answer(self.client.id, trained.reply, scores)
@@ -78,7 +80,11 @@ class Site:
             scores |= own_test_scores(predicted, client.test, detail, labels)
         if own_test and self.common is not None:
             scores["common"] = score(predicted(self.common), self.common.labels)
-        if client.held_out is not None and (found := held_out_scores(predicted, client.held_out)):
+        if (
+            client.held_out is not None
+            and len(client.held_out)
+            and (found := held_out_scores(predicted, client.held_out))
+        ):
             scores["held_out"] = found
         return scores
 

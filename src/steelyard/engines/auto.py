@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
 from steelyard.engines.cores import cores
 from steelyard.engines.pool import PoolSites
 from steelyard.engines.serial import SerialSites
@@ -54,39 +54,36 @@ class AutoSites(SimulatedSites):
         self.decided = False
         self.about = self.serial.about
 
-    def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
-    ) -> Iterator[Trained | Failure]:
-        if not self.decided and pays(self.workload, clients) and why_not(self.workload) is None:
-            self._take(PoolSites(self.workload, self.states, self.workers, VectorizedRunner, len(clients)))
-        elif not self.decided and self.has_deadline:
-            self._take(PoolSites(self.workload, self.states, self.workers, rows=len(clients)))
-        elif not self.decided and self.workers > 1 and len(clients) > 1:
-            yield from self._try(broadcast, clients, deadline)
-            return
-        yield from self._chosen.train(broadcast, clients, deadline)
-
-    def evaluate(
-        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
-    ) -> Iterator[tuple[ClientId, Found | Failure]]:
-        yield from self._chosen.evaluate(model, clients, own_test, detail, deadline)
+    def work(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        requests: Sequence[ScoreRequest],
+        deadline: Deadline,
+    ) -> Iterator[Trained | Scored | Failure]:
+        if train and not self.decided:
+            if pays(self.workload, train) and why_not(self.workload) is None:
+                self._take(PoolSites(self.workload, self.states, self.workers, VectorizedRunner, len(train)))
+            elif self.has_deadline:
+                self._take(PoolSites(self.workload, self.states, self.workers, rows=len(train)))
+            elif self.workers > 1 and len(train) > 1:
+                yield from self.serial.evaluate(broadcast.model_to_score, requests)
+                yield from self._try(broadcast, train, deadline)
+                return
+        yield from (self.pool or self.serial).work(broadcast, train, requests, deadline)
 
     def predict_common(self, model: Message) -> Tensor:
-        return self._chosen.predict_common(model)
+        return (self.pool or self.serial).predict_common(model)
 
     def close(self) -> None:
         if self.pool is not None:
             self.pool.close()
 
-    @property
-    def _chosen(self) -> SimulatedSites:
-        return self.pool or self.serial
-
     def _try(
         self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
-    ) -> Iterator[Trained | Failure]:
+    ) -> Iterator[Trained | Scored | Failure]:
         """Train serially until a client has been timed, and the rest where it is faster."""
-        stream = self.serial.train(broadcast, clients, deadline)
+        stream: Iterator[Trained | Scored | Failure] = self.serial.train(broadcast, clients)
         yield next(stream)  # warms up
         start = time.perf_counter()
         yield next(stream)
@@ -96,7 +93,7 @@ class AutoSites(SimulatedSites):
             order = self.serial.runner.groups(self.workload, clients, 2)
             pool = self._take(PoolSites(self.workload, self.states, self.workers, rows=len(clients)))
             rest = [client for client in clients if client not in set(order[0])]
-            stream = pool.train(broadcast, rest, deadline)
+            stream = pool.work(broadcast, rest, (), deadline)
         self.decided = True
         self.about += f"; a client takes {1000 * seconds:.1f} ms"
         yield from stream

@@ -4,6 +4,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +17,6 @@ from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores, score
 from steelyard.sites import LATE, Answer, Profile
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
-
-Found = Mapping[str, Scores]
 
 
 class Engine(ABC):
@@ -74,31 +74,27 @@ class SimulatedSites(ABC):
         seconds: float | None = None,
     ) -> Iterator[Answer | Failure]:
         deadline = Deadline(seconds)
-        scores: dict[ClientId, Found] = {}
-        failed: set[ClientId] = set()
-        if evaluate:
-            for client, found in self._evaluate(broadcast.model_to_score, evaluate, detail, deadline):
-                if isinstance(found, Failure):
-                    failed.add(client)
-                    yield found
-                else:
-                    scores[client] = found
-        invited = set(train)
+        scores, requests = self._inside(broadcast.model_to_score, evaluate, detail) if evaluate else ({}, [])
+        failures: dict[ClientId, Failure] = {}
+        trained: dict[ClientId, Trained] = {}
+        for outcome in self.work(broadcast, train, requests, deadline):
+            if isinstance(outcome, Scored):
+                scores[outcome.client] = {**scores.get(outcome.client, EMPTY), **outcome.scores}
+            elif isinstance(outcome, Trained):
+                trained[outcome.reply.client] = outcome
+            else:
+                failures.setdefault(outcome.client, outcome)
+        for client, failed in failures.items():
+            found = scores.pop(client, EMPTY) if failed.stage == "training" else EMPTY
+            yield replace(failed, scores=found)
+        for client, done in trained.items():
+            if client not in failures:
+                if done.state:
+                    self.states.put(broadcast.round, {client: done.state})
+                yield Answer(client, done.reply, scores.pop(client, EMPTY))
         for client, found in scores.items():
-            if client not in invited:
+            if client not in failures:
                 yield Answer(client, None, found)
-        if failed:
-            train = [client for client in train if client not in failed]
-        if not train:
-            return
-        for outcome in self.train(broadcast, train, deadline):
-            if isinstance(outcome, Failure):
-                yield outcome
-                continue
-            client = outcome.reply.client
-            if outcome.state:
-                self.states.put(broadcast.round, {client: outcome.state})
-            yield Answer(client, outcome.reply, scores.get(client, EMPTY))
 
     def commit(self, round: int) -> None:
         self.states.commit(round)
@@ -113,16 +109,14 @@ class SimulatedSites(ABC):
         return SharedTest(self) if common else None
 
     @abstractmethod
-    def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
-    ) -> Iterator[Trained | Failure]:
-        """Train these clients, in any order."""
-
-    @abstractmethod
-    def evaluate(
-        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
-    ) -> Iterator[tuple[ClientId, Found | Failure]]:
-        """Score a model at these clients; without `own_test`, only on what they hold out."""
+    def work(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        requests: Sequence["ScoreRequest"],
+        deadline: Deadline,
+    ) -> Iterator["Trained | Scored | Failure"]:
+        """Score the model at some clients and train some, in any order."""
 
     @abstractmethod
     def predict_common(self, model: Message) -> Tensor:
@@ -134,23 +128,35 @@ class SimulatedSites(ABC):
             self._predicted = (model, self.predict_common(model))
         return self._predicted[1]
 
-    def _evaluate(
-        self, model: Message, clients: Sequence[ClientId], detail: bool, deadline: Deadline
-    ) -> Iterator[tuple[ClientId, Found | Failure]]:
-        """Score a model at some clients; those whose test data are rows of the common test set share its
-        predictions."""
+    def _inside(
+        self, model: Message, clients: Sequence[ClientId], detail: bool
+    ) -> tuple[dict[ClientId, Mapping[str, Scores]], list["ScoreRequest"]]:
+        """Scores of clients whose test data are rows of the common test set, and requests for the rest."""
         if self._members is None or self._members[0] != clients:
             self._members = (clients, CommonTest(self.workload).members(clients))
         members = self._members[1]
-        inside: dict[ClientId, Found] = {}
-        if members.inside:
-            inside = dict(members.scores(self.common_predictions(model)))
-        if members.held_out:
-            for client, found in self.evaluate(model, members.held_out, False, detail, deadline):
-                yield client, found if isinstance(found, Failure) else {**inside.pop(client), **found}
-        yield from inside.items()
-        if members.apart:
-            yield from self.evaluate(model, members.apart, True, detail, deadline)
+        scores = dict(members.scores(self.common_predictions(model))) if members.inside else {}
+        requests = [
+            ScoreRequest(members.held_out, own_test=False, detail=detail),
+            ScoreRequest(members.apart, own_test=True, detail=detail),
+        ]
+        return scores, [request for request in requests if request.clients]
+
+
+class ScoreRequest(NamedTuple):
+    """Clients that are to score a model on data of their own."""
+
+    clients: Sequence[ClientId]
+    own_test: bool
+    """False: only on what they hold out."""
+    detail: bool
+
+
+class Scored(NamedTuple):
+    """The scores of one client."""
+
+    client: ClientId
+    scores: Mapping[str, Scores]
 
 
 class SharedTest:

@@ -1,6 +1,6 @@
 """Clients whose test data are rows of the common test set: one prediction of it serves them all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,7 +33,7 @@ class Members:
     held_out: tuple[ClientId, ...]
     """Clients inside that also hold examples out."""
 
-    def scores(self, predicted: Tensor) -> Iterator[tuple[ClientId, dict[str, Scores]]]:
+    def scores(self, predicted: Tensor) -> Iterator[tuple[ClientId, Mapping[str, Scores]]]:
         """The scores of the clients inside, from predictions on the common test set."""
         sums = terms_of(predicted, self.labels).sum_by(self.rows, self.starts)
         for client, found in zip(self.inside, sums, strict=True):
@@ -56,7 +56,7 @@ class CommonTest:
                 client = self.workload.clients[id]
                 rows = self._rows(client)
                 own = client.test is not None and len(client.test) > 0
-                holds = client.held_out is not None
+                holds = client.held_out is not None and len(client.held_out) > 0
             except Exception:  # evaluated apart, where it fails by name
                 rows, own, holds = None, True, False
             if rows is not None:

@@ -23,7 +23,7 @@ from steelyard.client.evaluation import BATCH
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.attempts import Attempt
-from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
 from steelyard.engines.buffers import LocalBuffers, SharedBuffers
 from steelyard.engines.cores import check_workers, cores
 from steelyard.engines.runner import SiteRunner
@@ -33,7 +33,7 @@ from steelyard.errors import SteelyardError
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
 
 CHUNK_SECONDS = 0.005  # of work in one job, so that short jobs do not wait for the parent process
-EVALUATED = 16  # clients in one evaluation job, at most
+MAX_SCORED = 16  # clients in one scoring job
 
 
 @dataclass(frozen=True)
@@ -117,41 +117,65 @@ class PoolSites(SimulatedSites):
         self.chunk = 1
         self.about = f"pool of {workers}" if kind is SiteRunner else f"{kind.name}, pool of {workers}"
 
-    def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
-    ) -> Iterator[Trained | Failure]:
-        buffers = self._prepare(broadcast.message, len(clients))
+    def work(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        requests: Sequence[ScoreRequest],
+        deadline: Deadline,
+    ) -> Iterator[Trained | Scored | Failure]:
+        """Jobs carry private states as they are before training, so that scoring and training may overlap."""
+        begin = Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
+        training = self._train_jobs(train, deadline)
+        jobs: list[Job] = self._evaluate_jobs(requests, deadline)
+        if broadcast.evaluated is not None and jobs:  # another model than the one to train from: score first
+            self._prepare(broadcast.evaluated, len(train))
+            yield from self._outcomes(jobs, deadline, begin)
+            jobs = []
+        if training or jobs:
+            self._prepare(broadcast.message, len(train))
+            start = time.perf_counter()
+            yield from self._outcomes([*jobs, *training], deadline, begin)
+            self._adapt_chunk(len(train), time.perf_counter() - start)
+
+    def _train_jobs(self, clients: Sequence[ClientId], deadline: Deadline) -> list[Job]:
         row = {client: number for number, client in enumerate(clients)}
         chunk = self.chunk if deadline.end is None else 1  # a client that hangs takes its group with it
-        jobs = [
+        return [
             Train(group, [row[each] for each in group], [arrays(self.states.get(each)) for each in group])
-            for group in self.kind.groups(self.workload, clients, chunk)
+            for group in (self.kind.groups(self.workload, clients, chunk) if clients else ())
         ]
-        start = time.perf_counter()
-        begin = Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
+
+    def _evaluate_jobs(self, requests: Sequence[ScoreRequest], deadline: Deadline) -> list[Job]:
+        jobs: list[Job] = []
+        for clients, own_test, detail in requests:
+            size = 1 if deadline.end is not None else min(MAX_SCORED, -(-len(clients) // (4 * self.count)))
+            for start in range(0, len(clients), size):
+                group = clients[start : start + size]
+                states = [arrays(self.states.get(client)) for client in group]
+                jobs.append(Evaluate(group, states, own_test, detail))
+        return jobs
+
+    def _outcomes(
+        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin
+    ) -> Iterator[Trained | Scored | Failure]:
+        """What comes of jobs, client by client."""
+        assert self.buffers is not None
         for job, answers in self._run(jobs, deadline, begin):
-            for client, answer in zip(job.clients, answers, strict=True):
+            for place, (client, answer) in enumerate(zip(job.clients, answers, strict=True)):
                 if isinstance(answer, Failure):
                     yield answer
+                elif isinstance(job, Evaluate):
+                    yield Scored(client, answer)
                 else:
                     count, metrics, state = answer
-                    yield Trained(Reply(client, buffers.up[row[client]], count, metrics), tensors(state))
-        share = -(-len(clients) // self.count)
-        seconds = (time.perf_counter() - start) / max(share, 1)
-        self.chunk = max(1, min(share, int(CHUNK_SECONDS / seconds)))
+                    update = self.buffers.up[job.rows[place]]
+                    yield Trained(Reply(client, update, count, metrics), tensors(state))
 
-    def evaluate(
-        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
-    ) -> Iterator[tuple[ClientId, Found | Failure]]:
-        self._prepare(model, 0)
-        size = 1 if deadline.end is not None else min(EVALUATED, -(-len(clients) // (4 * self.count)))
-        groups = [clients[start : start + size] for start in range(0, len(clients), size)]
-        jobs = [
-            Evaluate(group, [arrays(self.states.get(each)) for each in group], own_test, detail)
-            for group in groups
-        ]
-        for job, answers in self._run(jobs, deadline):
-            yield from zip(job.clients, answers, strict=True)
+    def _adapt_chunk(self, clients: int, seconds: float) -> None:
+        """Give a worker more clients at a time if they are quick."""
+        share = -(-clients // self.count)
+        self.chunk = max(1, min(share, int(CHUNK_SECONDS * max(share, 1) / seconds)))
 
     def predict_common(self, model: Message) -> Tensor:
         self._prepare(model, 0)

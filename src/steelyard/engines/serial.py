@@ -8,7 +8,7 @@ from torch import Tensor
 
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Found, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
 from steelyard.engines.buffers import UpdateBuffer
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
@@ -46,24 +46,33 @@ class SerialSites(SimulatedSites):
         self.runner = SiteRunner(workload)
         self.updates: UpdateBuffer | None = None
 
-    def train(
-        self, broadcast: Broadcast, clients: Sequence[ClientId], deadline: Deadline
-    ) -> Iterator[Trained | Failure]:
+    def work(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        requests: Sequence[ScoreRequest],
+        deadline: Deadline,
+    ) -> Iterator[Trained | Scored | Failure]:
+        yield from self.evaluate(broadcast.model_to_score, requests)
+        yield from self.train(broadcast, train)
+
+    def train(self, broadcast: Broadcast, clients: Sequence[ClientId]) -> Iterator[Trained | Failure]:
+        """Train clients one after the other, or group by group."""
         if self.updates is None or self.updates.count < len(clients):
             self.updates = UpdateBuffer(broadcast.message, len(clients))
         row = {client: number for number, client in enumerate(clients)}
         for group in self.runner.groups(self.workload, clients, 1):
             states = [self.states.get(client) for client in group]
-            yield from self.runner.train_group(
-                broadcast, group, states, [self.updates[row[client]] for client in group]
-            )
+            rows = [self.updates[row[client]] for client in group]
+            yield from self.runner.train_group(broadcast, group, states, rows)
 
-    def evaluate(
-        self, model: Message, clients: Sequence[ClientId], own_test: bool, detail: bool, deadline: Deadline
-    ) -> Iterator[tuple[ClientId, Found | Failure]]:
-        for client in clients:
-            found = self.runner.evaluate_group(model, [client], [self.states.get(client)], own_test, detail)
-            yield client, found[0]
+    def evaluate(self, model: Message, requests: Sequence[ScoreRequest]) -> Iterator[Scored | Failure]:
+        """Score a model at clients one after the other."""
+        for clients, own_test, detail in requests:
+            for client in clients:
+                state = self.states.get(client)
+                found = self.runner.evaluate_group(model, [client], [state], own_test, detail)[0]
+                yield found if isinstance(found, Failure) else Scored(client, found)
 
     def predict_common(self, model: Message) -> Tensor:
         return self.runner.predict_common(model)

@@ -60,8 +60,7 @@ class Exchange:
     def add(self, answer: Answer | Failure) -> None:
         if isinstance(answer, Failure):
             self.failures[answer.client] = answer
-            return
-        if answer.reply is not None:
+        elif answer.reply is not None:
             self.replies.append(answer.reply)
         if answer.scores:
             self.scores[answer.client] = answer.scores
