@@ -12,7 +12,7 @@ from steelyard.data import cifar10 as cifar10_module
 from steelyard.data import digits as digits_module
 from steelyard.data import fashion_mnist as fashion_module
 from steelyard.data import idx
-from steelyard.data import mixed as mixed_module
+from steelyard.data import heterogeneous as heterogeneous_module
 from steelyard.data import mnist as mnist_module
 from steelyard.data import mnist_m as mnist_m_module
 from steelyard.data import rendered_digits as rendered_module
@@ -33,7 +33,7 @@ SOURCES = [
         cifar10_module,
         digits_module,
         fashion_module,
-        mixed_module,
+        heterogeneous_module,
         mnist_m_module,
         mnist_module,
         rendered_module,
