@@ -13,7 +13,7 @@ import steelyard as sy
 from steelyard.data.dataset import Dataset
 from steelyard.data.heterogeneous import Domains, HeterogeneousDataset
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Sliced
+from steelyard.data.tabular import SlicedTable
 from steelyard.errors import InputError
 from steelyard.nn.zoo import assorted
 from steelyard.specs.building import build
@@ -40,7 +40,7 @@ def table() -> HeterogeneousDataset:
         Column(f"c{place}", labels.double() + torch.randn(80, generator=draw, dtype=torch.float64))
         for place in range(6)
     )
-    return Sliced("table", ("no", "yes"), Table("table", columns, labels, ("no", "yes")), 0.5, 0.25)
+    return SlicedTable("table", ("no", "yes"), Table("table", columns, labels, ("no", "yes")), 0.5, 0.25)
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from steelyard.data.clients import Client
 from steelyard.data.partitions import dirichlet, iid
+from steelyard.data.preparation import Preparation
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Preparation, Sliced, deal_table, feature_slices, stratified_split
+from steelyard.data.tabular import SlicedTable, deal_table, feature_slices, stratified_split
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 
@@ -68,8 +69,9 @@ def test_numbers_are_filled_with_the_median_and_standardised() -> None:
 
 
 def test_the_median_of_an_even_number_is_between_the_middle_two() -> None:
-    ready = Preparation.fit([numbers(1, 2, 4, 9, NAN)], torch.arange(5))
-    assert ready.steps[0].median == 3  # type: ignore[union-attr]
+    ready = Preparation.fit([numbers(1, 2, 4, 9, NAN, 3)], torch.arange(5))
+    _, _, _, _, filled, three = ready.apply(torch.arange(6))[:, 0].tolist()
+    assert filled == three
 
 
 def test_gaps_that_training_did_not_have_get_no_feature() -> None:
@@ -253,7 +255,9 @@ def split_by(partition: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(("partition", "options"), [(iid, {}), (dirichlet, {"min_size": 4})])
 def test_clients_of_a_table_share_a_test_and_nothing_else(partition: Any, options: dict[str, int]) -> None:
     table = toy(200)
-    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(partition, **options), 12, 5)
+    dealt = SlicedTable("toy", table.class_names, table, 0.5, 0.25).deal(
+        split_by(partition, **options), 12, 5
+    )
     assert [client.id for client in dealt] == [f"client-{number:02d}" for number in range(12)]
     assert sum(len(client.train) for client in dealt) == 150
     mixes = []
@@ -271,7 +275,7 @@ def test_clients_of_a_table_share_a_test_and_nothing_else(partition: Any, option
 
 def test_the_test_has_the_mix_of_the_whole_table_whatever_clients_hold() -> None:
     table = toy(200)
-    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(dirichlet, alpha=0.1), 4, 0)
+    dealt = SlicedTable("toy", table.class_names, table, 0.5, 0.25).deal(split_by(dirichlet, alpha=0.1), 4, 0)
     wanted = table.labels.bincount(minlength=2) / 4
     for client in dealt:
         found = data(client)[3].bincount(minlength=2)
@@ -295,7 +299,7 @@ def test_the_inputs_are_those_of_the_clients_rows_and_columns() -> None:
 
 def test_the_seed_decides_and_nothing_else() -> None:
     table = toy()
-    sliced = Sliced("toy", table.class_names, table, 1.0, 0.25)
+    sliced = SlicedTable("toy", table.class_names, table, 1.0, 0.25)
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = sliced.deal(split_by(iid), 3, 7)
@@ -320,9 +324,9 @@ def test_other_clients_rows_have_no_say() -> None:
     ("rows", "share", "message"),
     [
         ([range(4), range(0)], 0.5, "client-1 has no rows"),
-        ([range(4), range(3, 8)], 0.5, "client-1 has row 3, which is held already"),
-        ([[1, 2, 3, 3]], 0.5, "client-0 has row 3, which is held already"),
-        ([range(48, 52)], 0.5, "the test has row 50, which is held already"),
+        ([range(4), range(3, 8)], 0.5, "client-1 has row 3, which is already in use"),
+        ([[1, 2, 3, 3]], 0.5, "client-0 has row 3, which is already in use"),
+        ([range(48, 52)], 0.5, "the test has row 50, which is already in use"),
         ([range(57, 61)], 0.5, "client-0 has rows that are not in the table: they should be from 0 to 59"),
         ([range(-1, 4)], 0.5, "client-0 has rows that are not in the table"),
         ([[0.0, 1.0, 2.0, 3.0]], 0.5, "client-0: its rows should be a vector of row positions"),
@@ -340,7 +344,7 @@ def test_input_that_cannot_be_dealt(rows: list[Any], share: float, message: str)
 @pytest.mark.parametrize("test", [0.0, 1.0, NAN])
 def test_a_test_that_cannot_be_held_out(test: float) -> None:
     with pytest.raises(InputError, match="test must be between 0 and 1, and neither of them"):
-        Sliced("toy", ("a", "b"), toy(), 0.5, test).deal(split_by(iid), 3, 0)
+        SlicedTable("toy", ("a", "b"), toy(), 0.5, test).deal(split_by(iid), 3, 0)
 
 
 def test_a_client_whose_columns_are_all_gaps_is_named() -> None:
