@@ -1,4 +1,4 @@
-"""Clients with rows and columns of their own: who holds what, and that nobody learns from test rows."""
+"""Clients with their own rows and columns of a table; nothing is fitted on test rows."""
 
 from dataclasses import replace
 from typing import Any
@@ -106,16 +106,15 @@ def test_a_preparation_needs_rows() -> None:
         Preparation.fit([numbers(1, 2)], torch.tensor([], dtype=torch.int64))
 
 
-# Nobody learns from test rows
+# Nothing is fitted on test rows
 
 
 CHANGES: dict[str, tuple[int, float]] = {"outlier": (0, 1e6), "gap": (0, NAN), "category": (1, 3)}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_only_training_rows_have_a_say_in_what_is_trained_on(change: str) -> None:
-    """A row is changed in every way that a preparation could learn from; those that are tested on leave the
-    training inputs as they were, and no test row but the changed one notices."""
+def test_training_inputs_depend_on_training_rows_alone(change: str) -> None:
+    """Change one row at a time: a changed test row changes no training input and no other test row."""
     draw = generator(0, "values")
     size = torch.randn(12, dtype=torch.float64, generator=draw)
     hue = torch.arange(12) % 3
@@ -168,7 +167,7 @@ def test_every_client_gets_its_share_of_the_columns(count: int, share: float, si
 @pytest.mark.parametrize(
     ("count", "clients", "share"), [(14, 2, 0.5), (49, 4, 0.25), (9, 3, 1 / 3), (10, 5, 0.2), (10, 3, 0.5)]
 )
-def test_every_column_belongs_to_someone(count: int, clients: int, share: float) -> None:
+def test_every_column_belongs_to_a_client(count: int, clients: int, share: float) -> None:
     for seed in range(20):
         found = feature_slices(count, clients, share, generator(seed))
         assert set(torch.cat(found).tolist()) == set(range(count))
@@ -309,7 +308,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert not same(first, sliced.deal(split_by(iid), 3, 8)), "other rows are tested on"
 
 
-def test_other_clients_rows_have_no_say() -> None:
+def test_inputs_do_not_depend_on_rows_of_other_clients() -> None:
     table = toy()
     rows, test = [torch.arange(25), torch.arange(25, 50)], torch.arange(50, 60)
     changed = [replace(column, values=column.values.clone()) for column in table.columns]
