@@ -54,6 +54,7 @@ class Preparation:
                 ("one-hot", one_hot, coded),
             ]
         ).fit(train)
+        # The column of each output feature; a stable sort by it puts the features in column order.
         places = [*varying, *constant, *missing, *(place for place in coded for _ in known[place])]
         return cls(tuple(columns), transformer, np.argsort(places, kind="stable"))
 
