@@ -22,9 +22,9 @@ from steelyard.errors import InputError
 from steelyard.metrics import brier, ece, fit_temperature, merge_temperatures, nll, scaled
 from steelyard.objectives import SquaredError
 from steelyard.seeds import generator
-from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.server.result import Result
 from steelyard.settings import Training
+from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.specs import registry
 from steelyard.specs.building import build, deal_clients
 from steelyard.specs.schema import load_spec
