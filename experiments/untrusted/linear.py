@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import steelyard as sy
-from steelyard.data.synthetic import Parties, synthetic_parties
+from steelyard.data.synthetic import LinearProblem, linear_problem
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "no overlap": {"parties": 7, "noise": (0.5, 2.0)},
@@ -45,7 +45,7 @@ def one_round(draws: Sequence[int]) -> dict[str, dict[str, float]]:
     for name, settings in SETTINGS.items():
         errors: dict[str, list[float]] = {}
         for seed in draws:
-            parties = synthetic_parties(seed=seed, **settings)
+            parties = linear_problem(seed=seed, **settings)
             estimates = least_squares(parties.inputs, parties.targets)
             for rule, merged in merge(estimates, parties).items():
                 errors.setdefault(rule, []).append(100 * float((merged - parties.beta).square().sum()))
@@ -63,7 +63,7 @@ def over_rounds(draws: Sequence[int], participation: float, rows: int, rounds: i
         states: dict[str, Any] = {}
         order = torch.Generator().manual_seed(seed)
         for number in range(1, rounds + 1):
-            drawn = synthetic_parties(rows=rows, seed=1000 * seed + number, **CLIQUE)
+            drawn = linear_problem(rows=rows, seed=1000 * seed + number, **CLIQUE)
             present = torch.randperm(7, generator=order)[: max(2, round(7 * participation))].sort().values
             estimates = least_squares(drawn.inputs[present], drawn.targets[present])
             names = [f"party-{place}" for place in present.tolist()]
@@ -84,7 +84,7 @@ def over_rounds(draws: Sequence[int], participation: float, rows: int, rounds: i
     return {rule: sum(found) / len(found) for rule, found in errors.items()}
 
 
-def merge(estimates: Tensor, parties: Parties) -> dict[str, Tensor]:
+def merge(estimates: Tensor, parties: LinearProblem) -> dict[str, Tensor]:
     merged = {name: sy.weigh(estimates, rule).weights @ estimates for name, rule in RULES.items()}
     merged["coordinate median"] = sy.combine(estimates, rule="median").mean
     merged["oracle"] = gls(parties.covariance) @ estimates

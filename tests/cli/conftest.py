@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setenv("STEELYARD_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("steelyard.data.origins.download", offline)
+    monkeypatch.setattr("steelyard.data.fetching.download.download", offline)
     (tmp_path / "mine_for_cli.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

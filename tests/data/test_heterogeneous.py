@@ -1,4 +1,4 @@
-"""Parties without a common input space: who holds what, and runs of specs on them."""
+"""Clients with different inputs: which rows each has, and runs of specs on them."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ import steelyard as sy
 from steelyard.data.dataset import Dataset
 from steelyard.data.heterogeneous import Domains, HeterogeneousDataset
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Sliced
+from steelyard.data.tabular import SlicedTable
 from steelyard.errors import InputError
 from steelyard.nn.zoo import assorted
 from steelyard.specs.building import build
@@ -40,12 +40,12 @@ def table() -> HeterogeneousDataset:
         Column(f"c{place}", labels.double() + torch.randn(80, generator=draw, dtype=torch.float64))
         for place in range(6)
     )
-    return Sliced("table", ("no", "yes"), Table("table", columns, labels, ("no", "yes")), 0.5, 0.25)
+    return SlicedTable("table", ("no", "yes"), Table("table", columns, labels, ("no", "yes")), 0.5, 0.25)
 
 
 @pytest.fixture(autouse=True)
 def factories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "parties", SimpleNamespace(domains=domains, table=table))
+    monkeypatch.setitem(sys.modules, "toy_sets", SimpleNamespace(domains=domains, table=table))
 
 
 def spec(**changes: Any) -> Any:
@@ -60,7 +60,7 @@ def spec(**changes: Any) -> Any:
 
 
 def test_clients_take_turns_in_the_domains_and_are_tested_on_all_classes_of_theirs() -> None:
-    clients = build(spec(**{"data.dataset": "parties:domains", "data.clients": 5})).clients
+    clients = build(spec(**{"data.dataset": "toy_sets:domains", "data.clients": 5})).clients
     shapes = [client.train.input_shape for client in clients.values()]
     assert shapes == [(1, 8, 8), (3, 10, 10), (1, 8, 8), (3, 10, 10), (1, 8, 8)]
     assert [len(client.train) for client in clients.values()] == [20, 30, 20, 30, 20]
@@ -71,11 +71,11 @@ def test_clients_take_turns_in_the_domains_and_are_tested_on_all_classes_of_thei
 
 def test_a_domain_without_a_client_is_refused() -> None:
     with pytest.raises(InputError, match="2 domains"):
-        build(spec(**{"data.dataset": "parties:domains", "data.clients": 1}))
+        build(spec(**{"data.dataset": "toy_sets:domains", "data.clients": 1}))
 
 
-@pytest.mark.parametrize("name", ["parties:domains", "parties:table"])
-def test_a_spec_on_mixed_data_runs_and_is_repeated_in_every_bit(name: str) -> None:
+@pytest.mark.parametrize("name", ["toy_sets:domains", "toy_sets:table"])
+def test_a_spec_on_heterogeneous_data_runs_and_is_repeated_in_every_bit(name: str) -> None:
     first, second = (sy.run(spec(**{"data.dataset": name}), out=None) for _ in range(2))
     assert first.history == second.history
     assert "accuracy" not in first.history[-1]
@@ -86,8 +86,8 @@ def test_a_spec_on_mixed_data_runs_and_is_repeated_in_every_bit(name: str) -> No
     assert len(sizes) > 1, "every client has another network"
 
 
-def test_a_run_on_mixed_data_is_resumed(tmp_path: Path) -> None:
-    whole = sy.run(spec(**{"data.dataset": "parties:table", "rounds": 3}), out=tmp_path / "whole")
+def test_the_models_of_a_run_on_heterogeneous_data_are_loaded(tmp_path: Path) -> None:
+    whole = sy.run(spec(**{"data.dataset": "toy_sets:table", "rounds": 3}), out=tmp_path / "whole")
     assert whole.path is not None
     client = sy.load_model(whole.path, "client-1")
     wanted = whole.model_of("client-1")
@@ -109,7 +109,7 @@ def test_a_run_on_mixed_data_is_resumed(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_for_them_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        build(spec(**{"data.dataset": "parties:table", **changes}))
+        build(spec(**{"data.dataset": "toy_sets:table", **changes}))
 
 
 def test_assorted_models_go_round_and_begin_each_turn_with_the_next() -> None:

@@ -1,4 +1,4 @@
-"""Examples that are held out: who gives up which, that nobody trains on them, and what is made of them."""
+"""Held-out examples: which ones, that no client trains on them, and the temperature fitted on them."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import steelyard
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import LabelFlip
 from steelyard.client.evaluation import predict
-from steelyard.data.clients import Client, Population, deal, held_count
+from steelyard.data.clients import Client, Population, deal, num_held_out
 from steelyard.data.digits import digits
 from steelyard.data.examples import Examples
 from steelyard.engines import Engine, Pool, Serial, Vectorized
@@ -52,7 +52,7 @@ def rows(data: Any) -> list[int]:
     [(100, 0.0, 0), (100, 0.1, 10), (4, 0.1, 1), (2, 0.9, 1), (1, 0.5, 0), (10, 0.99, 9), (3, 0.5, 2)],
 )
 def test_at_least_one_and_never_all(size: int, share: float, count: int) -> None:
-    assert held_count(size, share) == count
+    assert num_held_out(size, share) == count
 
 
 def test_what_is_held_out_and_what_is_trained_on_are_what_a_client_was_dealt() -> None:
@@ -139,7 +139,7 @@ def test_a_run_without_a_holdout_has_the_bits_of_clients_made_by_hand() -> None:
         assert torch.equal(found.model.state_dict()[name], value), name
 
 
-# What is made of it
+# The temperature
 
 
 def test_the_scores_are_those_of_the_merged_temperature() -> None:
@@ -161,7 +161,7 @@ def test_the_scores_are_those_of_the_merged_temperature() -> None:
         assert at_it != pytest.approx(last[name], rel=1e-3)
 
 
-def test_nobody_trains_on_what_is_held_out() -> None:
+def test_no_client_trains_on_held_out_examples() -> None:
     """The same model comes of clients that never had those rows."""
     federation = build(load_spec(None, QUICK | {"data.holdout": 0.2}))
     without = [Client(id, client.train, client.test) for id, client in federation.clients.items()]
@@ -232,7 +232,7 @@ def test_numbers_have_no_temperature() -> None:
         assert "temperature" not in federation.run().history[-1]
 
 
-def test_nothing_held_out_by_one_client_is_no_matter() -> None:
+def test_a_client_may_hold_out_nothing() -> None:
     empty = (torch.zeros(0, 6), torch.zeros(0, dtype=torch.int64))
     clients = [Client("a", table(40, 1), held_out=empty), *own_clients()[1:]]
     wanted = run(Serial(), [Client("a", table(40, 1)), *own_clients()[1:]])

@@ -1,4 +1,4 @@
-"""MNIST-M, a part of it: what is in the file is what a model gets, and who lacks it is told what to do."""
+"""A part of MNIST-M: images are those of the file, and without it an error says where to put it."""
 
 import io
 import os
@@ -56,7 +56,9 @@ def test_images_keep_their_colours_and_their_sides(monkeypatch: pytest.MonkeyPat
     assert dataset.test.inputs[1, :, 31, 0].tolist() == pixels[4, 31, 0].tolist()
 
 
-def test_who_lacks_the_file_is_told_where_to_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_file_an_error_says_where_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STEELYARD_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"no public package has it: put mnistm-SUBSET\S+npz into") as caught:
         mnist_m()

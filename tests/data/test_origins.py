@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from steelyard.data.origins import Address, Archive, Debian, Download, Npm, Origin, unpack
+from steelyard.data.fetching.archives import unpack_tar
+from steelyard.data.origins import Address, Archive, Debian, Download, Npm, Origin
 
 CONTENTS = {"a.bin": b"alpha" * 100, "b.bin": b"beta" * 100}
 
@@ -125,14 +127,17 @@ def test_npm_packs_the_wanted_version(tmp_path: Path, commands: Path) -> None:
     assert get(Npm("toy@1.0.0", "package/data"), tmp_path) == CONTENTS
 
 
-def test_npm_content_can_be_converted(tmp_path: Path, commands: Path) -> None:
+def test_npm_content_can_be_converted(
+    tmp_path: Path, commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lower(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
         return {name: (folder / name.upper()).read_bytes() for name in names}
 
+    monkeypatch.setitem(sys.modules, "readers", SimpleNamespace(lower=lower))
     shouted = {name.upper(): content for name, content in CONTENTS.items()}
     package = tgz(tmp_path / "toy.tgz", shouted, "package")
     program(commands, "npm", f"shutil.copy({str(package)!r}, 'toy-1.0.0.tgz')")
-    assert get(Npm("toy@1.0.0", "package", lower), tmp_path) == CONTENTS
+    assert get(Npm("toy@1.0.0", "package", "readers:lower"), tmp_path) == CONTENTS
 
 
 def test_npm_gives_its_own_reason(tmp_path: Path, commands: Path) -> None:
@@ -145,7 +150,7 @@ def test_npm_gives_its_own_reason(tmp_path: Path, commands: Path) -> None:
 def test_an_archive_that_reaches_outside_is_refused(tmp_path: Path, commands: Path) -> None:
     package = tgz(tmp_path / "toy.tgz", CONTENTS | {"../../../escaped": b"!"}, "package")
     with pytest.raises(OSError, match="cannot be unpacked"):
-        unpack(package, tmp_path / "one" / "two")
+        unpack_tar(package, tmp_path / "one" / "two")
     program(commands, "npm", f"shutil.copy({str(package)!r}, 'toy-1.0.0.tgz')")
     with pytest.raises(OSError, match="outside"):
         get(Npm("toy@1.0.0", "package"), tmp_path)

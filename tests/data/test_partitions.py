@@ -183,7 +183,7 @@ def test_classes_gives_each_client_exactly_k_and_splits_a_class_evenly(clients: 
         assert held.max() - held.min() <= 1
 
 
-def test_classes_that_nobody_can_hold_are_left_out() -> None:
+def test_classes_without_a_client_are_not_used() -> None:
     counts = class_counts(TEN, partitions.classes(TEN, 3, seeded(), per_client=2))
     assert (counts.sum(dim=0) > 0).sum() == 6
     assert counts.sum() == 600
@@ -233,7 +233,7 @@ def test_natural_takes_the_largest_groups_first() -> None:
         (lambda g: partitions.classes(TEN, 1001, g), "1001 rows, but there are 1000"),
         (lambda g: partitions.quantity(TEN, 2, g, alpha=-1.0), "alpha must be .* not -1.0"),
         (lambda g: partitions.quantity(TEN, 300, g, min_size=4), "need 1200 rows, but there are 1000"),
-        (lambda g: partitions.natural(None, 2, g), "who produced each row"),
+        (lambda g: partitions.natural(None, 2, g), "has no groups"),
         (lambda g: partitions.natural(TEN, 11, g), "11 clients need as many groups, but there are 10"),
     ],
 )

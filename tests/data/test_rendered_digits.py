@@ -14,9 +14,9 @@ from steelyard.errors import InputError
 
 def test_the_same_seed_gives_the_same_bits_and_another_gives_others() -> None:
     first = rendered_digits(40, 20, seed=3)
-    module._drawn.cache_clear()
+    module._draw.cache_clear()
     torch.manual_seed(7)
-    np.random.seed(7)  # nobody else's draws matter
+    np.random.seed(7)  # the global generators do not matter
     again, other = rendered_digits(40, 20, seed=3), rendered_digits(40, 20, seed=4)
     for part in ("train", "test"):
         mine, same, another = (getattr(each, part) for each in (first, again, other))

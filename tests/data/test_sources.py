@@ -11,18 +11,20 @@ from PIL import Image
 from steelyard.data import cifar10 as cifar10_module
 from steelyard.data import digits as digits_module
 from steelyard.data import fashion_mnist as fashion_module
+from steelyard.data import heterogeneous as heterogeneous_module
 from steelyard.data import idx
-from steelyard.data import mixed as mixed_module
 from steelyard.data import mnist as mnist_module
 from steelyard.data import mnist_m as mnist_m_module
 from steelyard.data import rendered_digits as rendered_module
 from steelyard.data import shakespeare as shakespeare_module
 from steelyard.data import synthetic as synthetic_module
 from steelyard.data import tabular as tabular_module
-from steelyard.data.cifar10 import cifar10, from_png
+from steelyard.data.cifar10 import cifar10
 from steelyard.data.dataset import Dataset
 from steelyard.data.digits import digits
 from steelyard.data.fashion_mnist import fashion_mnist
+from steelyard.data.fetching import cifar10_png
+from steelyard.data.fetching.cifar10_png import from_png
 from steelyard.data.mnist import mnist
 from steelyard.data.store import Source, status, where
 from steelyard.errors import InputError
@@ -33,7 +35,7 @@ SOURCES = [
         cifar10_module,
         digits_module,
         fashion_module,
-        mixed_module,
+        heterogeneous_module,
         mnist_m_module,
         mnist_module,
         rendered_module,
@@ -144,7 +146,7 @@ def test_idx_is_parsed_with_its_shape() -> None:
 @pytest.fixture
 def small_cifar(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """Pixels of six batches of two images, as (batch, image, pixel, channel)."""
-    monkeypatch.setattr(cifar10_module, "BATCH_ROWS", 2)
+    monkeypatch.setattr(cifar10_png, "BATCH_ROWS", 2)
     return np.random.default_rng(0).integers(0, 256, (6, 2, 1024, 3), dtype=np.uint8)
 
 

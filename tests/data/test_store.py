@@ -17,7 +17,7 @@ CONTENTS = {"a.bin": b"alpha" * 100, "b.bin": b"beta" * 100}
 
 @dataclass
 class Fixed:
-    """An origin that hands over what it was given, or fails."""
+    """An origin that returns what it was given, or fails."""
 
     contents: Mapping[str, bytes] | None = None
     label: str = "a fixed place"

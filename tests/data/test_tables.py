@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from steelyard.data import tables
+from steelyard.data.origins import Uci
 from steelyard.data.store import Source, where
-from steelyard.data.tables import Column, Table, Uci, adult, bcd, hcc, ilpd, parse, records
+from steelyard.data.tables import Column, Table, adult, bcd, hcc, ilpd, parse, records
 from steelyard.errors import InputError
 
 
@@ -112,7 +113,9 @@ def zipped(name: str, content: bytes) -> bytes:
 def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """What is at each address; a test fills it."""
     pages: dict[str, bytes] = {}
-    monkeypatch.setattr(tables, "download", lambda url, path: path.write_bytes(pages[url]))
+    monkeypatch.setattr(
+        "steelyard.data.fetching.download.download", lambda url, path: path.write_bytes(pages[url])
+    )
     return pages
 
 

@@ -1,4 +1,4 @@
-"""Clients with rows and columns of their own: who holds what, and that nobody learns from test rows."""
+"""Clients with their own rows and columns of a table; nothing is fitted on test rows."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from steelyard.data.clients import Client
 from steelyard.data.partitions import dirichlet, iid
+from steelyard.data.preparation import Preparation
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Preparation, Sliced, deal_table, feature_slices, stratified_split
+from steelyard.data.tabular import SlicedTable, deal_table, feature_slices, stratified_split
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 
@@ -68,8 +69,9 @@ def test_numbers_are_filled_with_the_median_and_standardised() -> None:
 
 
 def test_the_median_of_an_even_number_is_between_the_middle_two() -> None:
-    ready = Preparation.fit([numbers(1, 2, 4, 9, NAN)], torch.arange(5))
-    assert ready.steps[0].median == 3  # type: ignore[union-attr]
+    ready = Preparation.fit([numbers(1, 2, 4, 9, NAN, 3)], torch.arange(5))
+    _, _, _, _, filled, three = ready.apply(torch.arange(6))[:, 0].tolist()
+    assert filled == three
 
 
 def test_gaps_that_training_did_not_have_get_no_feature() -> None:
@@ -104,16 +106,15 @@ def test_a_preparation_needs_rows() -> None:
         Preparation.fit([numbers(1, 2)], torch.tensor([], dtype=torch.int64))
 
 
-# Nobody learns from test rows
+# Nothing is fitted on test rows
 
 
 CHANGES: dict[str, tuple[int, float]] = {"outlier": (0, 1e6), "gap": (0, NAN), "category": (1, 3)}
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_only_training_rows_have_a_say_in_what_is_trained_on(change: str) -> None:
-    """A row is changed in every way that a preparation could learn from; those that are tested on leave the
-    training inputs as they were, and no test row but the changed one notices."""
+def test_training_inputs_depend_on_training_rows_alone(change: str) -> None:
+    """Change one row at a time: a changed test row changes no training input and no other test row."""
     draw = generator(0, "values")
     size = torch.randn(12, dtype=torch.float64, generator=draw)
     hue = torch.arange(12) % 3
@@ -166,7 +167,7 @@ def test_every_client_gets_its_share_of_the_columns(count: int, share: float, si
 @pytest.mark.parametrize(
     ("count", "clients", "share"), [(14, 2, 0.5), (49, 4, 0.25), (9, 3, 1 / 3), (10, 5, 0.2), (10, 3, 0.5)]
 )
-def test_every_column_belongs_to_someone(count: int, clients: int, share: float) -> None:
+def test_every_column_belongs_to_a_client(count: int, clients: int, share: float) -> None:
     for seed in range(20):
         found = feature_slices(count, clients, share, generator(seed))
         assert set(torch.cat(found).tolist()) == set(range(count))
@@ -253,7 +254,9 @@ def split_by(partition: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(("partition", "options"), [(iid, {}), (dirichlet, {"min_size": 4})])
 def test_clients_of_a_table_share_a_test_and_nothing_else(partition: Any, options: dict[str, int]) -> None:
     table = toy(200)
-    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(partition, **options), 12, 5)
+    dealt = SlicedTable("toy", table.class_names, table, 0.5, 0.25).deal(
+        split_by(partition, **options), 12, 5
+    )
     assert [client.id for client in dealt] == [f"client-{number:02d}" for number in range(12)]
     assert sum(len(client.train) for client in dealt) == 150
     mixes = []
@@ -271,7 +274,7 @@ def test_clients_of_a_table_share_a_test_and_nothing_else(partition: Any, option
 
 def test_the_test_has_the_mix_of_the_whole_table_whatever_clients_hold() -> None:
     table = toy(200)
-    dealt = Sliced("toy", table.class_names, table, 0.5, 0.25).deal(split_by(dirichlet, alpha=0.1), 4, 0)
+    dealt = SlicedTable("toy", table.class_names, table, 0.5, 0.25).deal(split_by(dirichlet, alpha=0.1), 4, 0)
     wanted = table.labels.bincount(minlength=2) / 4
     for client in dealt:
         found = data(client)[3].bincount(minlength=2)
@@ -295,7 +298,7 @@ def test_the_inputs_are_those_of_the_clients_rows_and_columns() -> None:
 
 def test_the_seed_decides_and_nothing_else() -> None:
     table = toy()
-    sliced = Sliced("toy", table.class_names, table, 1.0, 0.25)
+    sliced = SlicedTable("toy", table.class_names, table, 1.0, 0.25)
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = sliced.deal(split_by(iid), 3, 7)
@@ -305,7 +308,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert not same(first, sliced.deal(split_by(iid), 3, 8)), "other rows are tested on"
 
 
-def test_other_clients_rows_have_no_say() -> None:
+def test_inputs_do_not_depend_on_rows_of_other_clients() -> None:
     table = toy()
     rows, test = [torch.arange(25), torch.arange(25, 50)], torch.arange(50, 60)
     changed = [replace(column, values=column.values.clone()) for column in table.columns]
@@ -320,9 +323,9 @@ def test_other_clients_rows_have_no_say() -> None:
     ("rows", "share", "message"),
     [
         ([range(4), range(0)], 0.5, "client-1 has no rows"),
-        ([range(4), range(3, 8)], 0.5, "client-1 has row 3, which is held already"),
-        ([[1, 2, 3, 3]], 0.5, "client-0 has row 3, which is held already"),
-        ([range(48, 52)], 0.5, "the test has row 50, which is held already"),
+        ([range(4), range(3, 8)], 0.5, "client-1 has row 3, which is already in use"),
+        ([[1, 2, 3, 3]], 0.5, "client-0 has row 3, which is already in use"),
+        ([range(48, 52)], 0.5, "the test has row 50, which is already in use"),
         ([range(57, 61)], 0.5, "client-0 has rows that are not in the table: they should be from 0 to 59"),
         ([range(-1, 4)], 0.5, "client-0 has rows that are not in the table"),
         ([[0.0, 1.0, 2.0, 3.0]], 0.5, "client-0: its rows should be a vector of row positions"),
@@ -340,7 +343,7 @@ def test_input_that_cannot_be_dealt(rows: list[Any], share: float, message: str)
 @pytest.mark.parametrize("test", [0.0, 1.0, NAN])
 def test_a_test_that_cannot_be_held_out(test: float) -> None:
     with pytest.raises(InputError, match="test must be between 0 and 1, and neither of them"):
-        Sliced("toy", ("a", "b"), toy(), 0.5, test).deal(split_by(iid), 3, 0)
+        SlicedTable("toy", ("a", "b"), toy(), 0.5, test).deal(split_by(iid), 3, 0)
 
 
 def test_a_client_whose_columns_are_all_gaps_is_named() -> None:

@@ -131,7 +131,7 @@ def test_what_stays_with_a_client_is_as_alone() -> None:
 
 
 def test_the_number_of_workers_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "FEWEST", 3)
+    monkeypatch.setattr(vectorized, "MIN_GROUP", 3)
     results = [run(Vectorized(workers), rounds=2) for workers in (1, 2, 3)]
     for other in results[1:]:
         assert other.history == results[0].history

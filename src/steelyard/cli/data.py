@@ -1,4 +1,4 @@
-"""steelyard data …"""
+"""The commands `steelyard data …`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from steelyard.cli.shared import Json, guarded, one_target, show_values
 
-app = typer.Typer(no_args_is_help=True, help="Find, fetch and look at data sets.", rich_markup_mode="rich")
+app = typer.Typer(no_args_is_help=True, help="List, find, fetch and draw data sets.", rich_markup_mode="rich")
 
 
 @app.command("list")
@@ -17,10 +17,10 @@ def data_list(as_json: Json = False) -> None:
     from steelyard.report.terminal import catalogue
 
     sources = _sources()
-    found = [{"name": each.name, "about": each.about, "licence": each.licence} for each in sources]
-    rows = [(each.name, each.about, each.licence) for each in sources]
+    values = [{"name": source.name, "about": source.about, "licence": source.licence} for source in sources]
+    rows = [(source.name, source.about, source.licence) for source in sources]
     show_values(
-        {"datasets": found}, lambda: catalogue("data sets", rows, ("name", "what it is", "licence")), as_json
+        {"datasets": values}, lambda: catalogue("data sets", rows, ("name", "what it is", "licence")), as_json
     )
 
 
@@ -30,12 +30,12 @@ def data_get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; see `steelyard data list`.")],
     as_json: Json = False,
 ) -> None:
-    """Fetch a data set into the cache, unless it is here already, and check it."""
+    """Fetch a data set into the cache, unless it is on this computer, and compare its checksums."""
     from steelyard.data import store
     from steelyard.data.sources import source_of
     from steelyard.specs import registry
 
-    known = {each.name: each for each in _sources()}
+    known = {source.name: source for source in _sources()}
     source = known.get(name) or source_of(registry.find("datasets", name))
     if source.files:
         store.load(source)
@@ -47,15 +47,15 @@ def data_get(
 @app.command("where")
 @guarded
 def data_where(as_json: Json = False) -> None:
-    """Show where data sets are looked for, and where each was found."""
+    """Show the folders that are searched for data sets, and the folder of each data set."""
     from steelyard.data import store
     from steelyard.report.terminal import catalogue
 
     folders = {"STEELYARD_DATA": str(store.data_folder() or "not set"), "cache": str(store.cache_folder())}
-    found = {each.name: store.status(each) for each in _sources()}
-    rows = [*folders.items(), *found.items()]
+    places = {source.name: store.status(source) for source in _sources()}
+    rows = [*folders.items(), *places.items()]
     show_values(
-        {**folders, "datasets": found}, lambda: catalogue("where data is", rows, ("what", "where")), as_json
+        {**folders, "datasets": places}, lambda: catalogue("where data is", rows, ("what", "where")), as_json
     )
 
 
@@ -65,10 +65,10 @@ def data_show(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True)
     ] = None,
-    png: Annotated[Path, typer.Option(help="The picture to write.")] = Path("split.png"),
+    png: Annotated[Path, typer.Option(help="The image file to write.")] = Path("split.png"),
     as_json: Json = False,
 ) -> None:
-    """Draw who holds how much of which class.
+    """Draw how many examples of each class every client has.
 
     [dim]Example:[/]
 
@@ -86,5 +86,5 @@ def _sources() -> list[Any]:
     from steelyard.data.sources import source_of
     from steelyard.specs import registry
 
-    found = [source_of(factory) for factory in registry.names("datasets").values()]
-    return list({each.name: each for each in found}.values())  # several tables have one source
+    sources = [source_of(factory) for factory in registry.names("datasets").values()]
+    return list({source.name: source for source in sources}.values())  # several tables have one source

@@ -80,12 +80,9 @@ class Site:
             scores |= own_test_scores(predicted, client.test, detail, labels)
         if own_test and self.common is not None:
             scores["common"] = score(predicted(self.common), self.common.labels)
-        if (
-            client.held_out is not None
-            and len(client.held_out)
-            and (found := held_out_scores(predicted, client.held_out))
-        ):
-            scores["held_out"] = found
+        if client.held_out is not None and len(client.held_out):
+            held_out = held_out_scores(predicted, client.held_out)
+            scores |= {} if held_out is None else {"held_out": held_out}
         return scores
 
 

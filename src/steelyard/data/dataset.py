@@ -1,4 +1,4 @@
-"""A data set: train and test examples and what a model and a partition must know about them."""
+"""A data set: training and test examples, class names, and groups of rows."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,16 @@ from steelyard.data.examples import Examples
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Classes by name; without any, the targets are numbers and the task is regression."""
+    """Training and test examples. Without class names the targets are numbers and the task is regression."""
 
     name: str
     train: Examples
     test: Examples
     class_names: tuple[str, ...]
-    groups: Tensor | None = None  # who produced each training row (a speaking role, a hospital), if known
+    groups: Tensor | None = None
+    """[N], the producer of each training row (a speaking role, a hospital), if known."""
 
     @property
     def num_classes(self) -> int:
-        """The outputs that a model needs: one for each class, or one for a number."""
+        """The number of outputs that a model needs: one per class, or 1 for regression."""
         return len(self.class_names) or 1

@@ -1,4 +1,4 @@
-"""The small digits of scikit-learn as a table of 64 pixels, of which every client sees some."""
+"""The small digits of scikit-learn as a table with a column per pixel; every client has some columns."""
 
 import torch
 
@@ -6,7 +6,7 @@ from steelyard.data.digits import SOURCE as DIGITS
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.data.store import Source
 from steelyard.data.tables import Column, Table
-from steelyard.data.tabular import Sliced
+from steelyard.data.tabular import SlicedTable
 
 SOURCE = Source(
     name="digit-pixels",
@@ -17,7 +17,7 @@ SOURCE = Source(
 
 
 def digit_pixels(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
-    """Which digit is it? 1,797 images of 64 pixels; each client sees a `share` of them; no download."""
+    """The small digits as a table, 1 797 rows × 64 pixels; each client has a `share` of the pixels."""
     from sklearn.datasets import load_digits
 
     levels, classes = load_digits(return_X_y=True)
@@ -26,4 +26,4 @@ def digit_pixels(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset
         for place, values in enumerate(levels.T.copy())
     ]
     table = Table(SOURCE.name, tuple(columns), torch.from_numpy(classes).long(), tuple("0123456789"))
-    return Sliced(table.name, table.class_names, table, share, test)
+    return SlicedTable(table.name, table.class_names, table, share, test)

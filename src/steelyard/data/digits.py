@@ -23,12 +23,12 @@ MEAN, STD = 0.3052, 0.3760
 def digits() -> Dataset:
     """The small digits of scikit-learn, 8×8 grey, 1 442 + 355 images of 10 classes; no download.
 
-    No test set is published, so every fifth image of each class is one: the same for every seed.
+    No test set is published, so it is every fifth image of each class, the same for every seed.
     """
     from sklearn.datasets import load_digits
 
     levels, classes = load_digits(return_X_y=True)
-    # Levels are 0..16; as bytes they are treated like every other image.
+    # Levels are 0..16; as bytes they are scaled like all other images.
     images = torch.from_numpy(np.rint(levels * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
     labels = torch.from_numpy(classes.astype(np.int64))
     held_out = _rank_in_class(labels) % TEST_EVERY == TEST_EVERY - 1
@@ -40,6 +40,6 @@ def digits() -> Dataset:
 
 
 def _rank_in_class(labels: torch.Tensor) -> torch.Tensor:
-    """How many earlier examples have the same label."""
+    """The number of earlier examples with the same label."""
     one_hot = torch.nn.functional.one_hot(labels)
     return (one_hot.cumsum(0) - 1)[torch.arange(len(labels)), labels]

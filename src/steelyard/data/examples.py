@@ -1,4 +1,4 @@
-"""Examples: rows of inputs and targets, as every other part sees data."""
+"""Examples: inputs and targets in the form that training and evaluation read them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from steelyard.seeds import seeded
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some rows of a table of inputs and targets; the table is shared, only the rows are one's own.
+    """Some rows of a table of inputs and targets. Clients share the table; each has its own `rows`.
 
-    Images are kept as bytes and become floats, scaled by `mean` and `std` for each channel, when a batch
-    needs them: a quarter of the memory for about 2 % of the time of a small CNN (`benchmarks/README.md`).
+    Images are kept as bytes. A batch turns them into floats, scaled by `mean` and `std` of each channel: a
+    quarter of the memory for about 2 % of the time of a small CNN (`benchmarks/README.md`).
     """
 
     inputs: Tensor
@@ -42,51 +42,50 @@ class Examples:
         return tuple(self.inputs.shape[1:])
 
     def take(self, positions: Tensor) -> "Examples":
-        """A part of these rows, on the same table."""
+        """The examples at `positions` of these rows, on the same table."""
         return replace(self, rows=self.rows[positions])
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs, ready for a model, and the targets at `positions` of these rows."""
+        """Model inputs and targets at `positions` of these rows."""
         return self.read(self.rows.index_select(0, positions))
 
     def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs, ready for a model, and the targets of any rows of the table."""
+        """Model inputs and targets of any rows of the table."""
         inputs = self.inputs.index_select(0, rows)  # ten times as fast as inputs[rows] on bytes
-        return self._ready(inputs), self.targets.index_select(0, rows)
+        return self._scaled(inputs), self.targets.index_select(0, rows)
 
     def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """A batch of neighbours, which are not copied where they are neighbours in the table too."""
-        if not self._in_order:
+        """The batch of positions start to stop - 1; a view if these rows are contiguous in the table."""
+        if not self._contiguous:
             return self.batch(torch.arange(start, stop))
         first = int(self.rows[0])
-        piece = slice(first + start, first + stop)
-        return self._ready(self.inputs[piece]), self.targets[piece]
+        rows = slice(first + start, first + stop)
+        return self._scaled(self.inputs[rows]), self.targets[rows]
 
     def as_floats(self) -> "Examples":
-        """The same examples in a table of their own, ready for a model."""
+        """A copy of these examples whose table holds model inputs."""
         return Examples(*self.span(0, len(self)), torch.arange(len(self)))
 
-    def _ready(self, inputs: Tensor) -> Tensor:
+    def _scaled(self, inputs: Tensor) -> Tensor:
         if inputs.dtype != torch.uint8:
             return inputs
         mean, scale = self._scaling
         return inputs.float().sub_(mean).mul_(scale)
 
     @cached_property
-    def _in_order(self) -> bool:
+    def _contiguous(self) -> bool:
         return len(self) > 0 and torch.equal(self.rows, torch.arange(len(self)) + self.rows[0])
 
     @cached_property
     def _scaling(self) -> tuple[Tensor, Tensor]:
-        """Mean and inverse standard deviation of the bytes, shaped to fit a batch."""
+        """Mean and inverse standard deviation of the bytes, shaped to broadcast over a batch."""
         shape = (-1,) + (1,) * (self.inputs.dim() - 2)
-        return torch.tensor(self.mean).mul(255).view(shape), torch.tensor(self.std).mul(
-            255
-        ).reciprocal().view(shape)
+        mean, std = torch.tensor(self.mean).mul(255), torch.tensor(self.std).mul(255)
+        return mean.view(shape), std.reciprocal().view(shape)
 
 
 class DatasetExamples:
-    """A map-style torch `Dataset` (with its own transforms), read item by item whenever a batch needs it."""
+    """Some rows of a map-style torch `Dataset`; items are read, and transformed, when a batch needs them."""
 
     def __init__(self, dataset: TorchDataset[Any], rows: Tensor) -> None:
         self.dataset, self.rows = dataset, rows
@@ -97,7 +96,7 @@ class DatasetExamples:
 
     @cached_property
     def labels(self) -> Tensor:
-        with seeded(0, "labels"):  # a random transform must not disturb anyone
+        with seeded(0, "labels"):  # a random transform must not change the state of the global generator
             targets: Tensor = default_collate([self.dataset[int(row)][1] for row in self.rows])
         return targets if targets.is_floating_point() else targets.long()
 
@@ -116,7 +115,7 @@ AnyExamples = Examples | DatasetExamples
 
 
 def share_a_table(data: AnyExamples, other: AnyExamples | None) -> bool:
-    """Whether two sets of rows are read from the same table in the same way."""
+    """Whether both are rows of the same table with the same scaling."""
     if not isinstance(data, Examples) or not isinstance(other, Examples):
         return False
     same = data.inputs is other.inputs and data.targets is other.targets
@@ -124,7 +123,7 @@ def share_a_table(data: AnyExamples, other: AnyExamples | None) -> bool:
 
 
 def examples(data: Any, targets: Any = None, *, name: str = "data") -> AnyExamples:
-    """Make examples of what a user has: (inputs, targets) arrays or tensors, or a torch `Dataset`."""
+    """Examples from (inputs, targets) arrays or tensors, or from a map-style torch `Dataset`."""
     if isinstance(data, Examples | DatasetExamples):
         return data
     if isinstance(data, TensorDataset):
@@ -135,8 +134,8 @@ def examples(data: Any, targets: Any = None, *, name: str = "data") -> AnyExampl
         return _from_arrays(data[0], data[1], name)
     map_style = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     if isinstance(data, tuple | Tensor | np.ndarray | str | Mapping) or not map_style:
-        what = f"{len(data)} tensors" if isinstance(data, tuple) else type(data).__name__
-        raise InputError(f"{name}: give (inputs, targets) or a map-style torch Dataset, not {what}.")
+        kind = f"{len(data)} tensors" if isinstance(data, tuple) else type(data).__name__
+        raise InputError(f"{name}: give (inputs, targets) or a map-style torch Dataset, not {kind}.")
     return _from_dataset(data, name)
 
 

@@ -16,7 +16,7 @@ SOURCE = Source(
         "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     },
     origins=(
-        # The publisher offers no HTTPS here; the checksums above make up for it.
+        # The publisher offers no HTTPS here; the checksums above protect against changed files.
         Download("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
         Debian("dataset-fashion-mnist", folder="usr/share/datasets/fashion-mnist"),
     ),

@@ -1,4 +1,4 @@
-"""Data of parties that do not share one input space: each client has its own inputs, all know the classes."""
+"""Data sets whose clients have different inputs (shapes, columns) but the same classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -16,26 +16,26 @@ from steelyard.data.store import Source
 from steelyard.errors import InputError
 
 Split = Callable[[Tensor, int, str], Sequence[Tensor]]
-"""(labels, number of clients, what is split) -> the rows of each client."""
+"""A partition: (labels, number of clients, name of the part) -> the rows of each client."""
 
 SOURCE = Source(
     name="digit-domains",
     about="handwritten, photographed and printed digits: MNIST, a part of MNIST-M, rendered-digits",
-    licence="that of each part",
+    licence="as for each part",
     bundled="its parts",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class HeterogeneousDataset(ABC):
-    """A data set that deals its own clients; there is no common test set."""
+    """A data set that creates its own clients. There is no common test set."""
 
     name: str
     class_names: tuple[str, ...]
 
     @abstractmethod
     def deal(self, split: Split, clients: int, seed: int) -> list[Client]:
-        """The clients, without models."""
+        """Create the clients, without models."""
 
     @property
     def num_classes(self) -> int:
@@ -44,9 +44,9 @@ class HeterogeneousDataset(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Domains(HeterogeneousDataset):
-    """Several data sets with the same classes; client k holds rows of the k-th, in turn.
+    """n data sets with the same classes; client k has rows of data set k mod n.
 
-    A client is tested on all classes of its domain, also on those that it never saw.
+    A client is tested on all classes of its domain, including classes that it has no training rows of.
     """
 
     parts: tuple[Dataset, ...]
@@ -55,22 +55,22 @@ class Domains(HeterogeneousDataset):
 
     def deal(self, split: Split, clients: int, seed: int) -> list[Client]:
         if clients < len(self.parts):
-            raise InputError(f"{self.name} has {len(self.parts)} domains and needs as many clients.")
-        dealt: dict[int, Client] = {}
+            raise InputError(f"{self.name} has {len(self.parts)} domains and needs at least as many clients.")
+        by_number: dict[int, Client] = {}
         width = len(str(clients - 1))
-        for place, part in enumerate(self.parts):
-            members = range(place, clients, len(self.parts))
+        for first, part in enumerate(self.parts):
+            numbers = range(first, clients, len(self.parts))
             train, test = part.train.take(torch.arange(self.size)), part.test.take(torch.arange(self.test))
-            for number, rows in zip(members, split(train.labels, len(members), part.name), strict=True):
-                dealt[number] = Client(f"client-{number:0{width}d}", train.take(rows), test)
-        return [dealt[number] for number in sorted(dealt)]
+            for number, rows in zip(numbers, split(train.labels, len(numbers), part.name), strict=True):
+                by_number[number] = Client(f"client-{number:0{width}d}", train.take(rows), test)
+        return [by_number[number] for number in sorted(by_number)]
 
 
 def digit_domains(size: int = 3500, test: int = 700) -> HeterogeneousDataset:
     """MNIST 1×28×28, MNIST-M 3×32×32 and rendered digits 3×32×32, `size` + `test` images of each."""
     parts = (mnist(), mnist_m(), rendered_digits(max(size, 1), max(test, 1)))
-    for name, count, sets in (("size", size, "train"), ("test", test, "test")):
-        most = min(len(getattr(part, sets)) for part in parts)
-        if not 1 <= count <= most:
-            raise InputError(f"data set 'digit-domains': {name} is from 1 to {most}, not {count}.")
+    for name, count, field in (("size", size, "train"), ("test", test, "test")):
+        limit = min(len(getattr(part, field)) for part in parts)
+        if not 1 <= count <= limit:
+            raise InputError(f"data set 'digit-domains': {name} must be from 1 to {limit}, not {count}.")
     return Domains("digit-domains", parts[0].class_names, parts, size, test)

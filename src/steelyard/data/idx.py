@@ -1,4 +1,4 @@
-"""The idx format, in which MNIST and the sets modelled on it are published."""
+"""The idx format of MNIST and of data sets modelled on it."""
 
 import math
 
@@ -15,7 +15,7 @@ UNSIGNED_BYTE = 0x08
 
 
 def parse(content: bytes) -> Tensor:
-    """The array in an idx file: 0, 0, type, rank, each dimension in 4 big-endian bytes, the values."""
+    """The array in an idx file: bytes 0, 0, type, rank; 4 big-endian bytes per dimension; the values."""
     if len(content) < 4 or content[:3] != bytes([0, 0, UNSIGNED_BYTE]):
         raise InputError("not an idx file of unsigned bytes.")
     start = 4 + 4 * content[3]
@@ -28,7 +28,7 @@ def parse(content: bytes) -> Tensor:
 
 
 def idx_dataset(source: Source, class_names: tuple[str, ...], mean: float, std: float) -> Dataset:
-    """The data set of a source that has the four files of MNIST."""
+    """A data set from a source with the four files of MNIST."""
     files = load(source)
 
     def part(prefix: str) -> Examples:

@@ -1,8 +1,9 @@
-"""MNIST-M (Ganin and Lempitsky, 2015), a part of it: digits of MNIST blended into patches of photographs.
+"""A part of MNIST-M (Ganin and Lempitsky, 2015): digits of MNIST blended into patches of photographs.
 
-No package or server offers this part. It is one file, which numpy's `savez_compressed` writes of the authors'
-PNG release: `train_x` and `train_y` of the first 3 500 training images, `test_x` and `test_y` of the first
-700 test images, in that order, images as bytes [N, 32, 32, 3] and labels as bytes [N].
+No package or server offers this part. It is one file, made from the authors' PNG release with numpy's
+`savez_compressed`: `train_x` and `train_y` are the first 3 500 training images and labels, `test_x` and
+`test_y` the first 700 test images and labels, in that order. Images are bytes [N, 32, 32, 3], labels bytes
+[N].
 """
 
 import io
@@ -28,12 +29,12 @@ MEAN, STD = (0.4616, 0.4654, 0.4113), (0.2482, 0.2327, 0.2555)
 
 
 def mnist_m() -> Dataset:
-    """Handwritten digits on photographs, 32×32 colour, 3 500 + 700 images of 10 classes: MNIST-M in part."""
-    if where(SOURCE) is None:  # the store would offer to fetch it
+    """Handwritten digits on photographs, 32×32 colour, 3 500 + 700 images of 10 classes, from MNIST-M."""
+    if where(SOURCE) is None:  # the store's own message advises to fetch it
         raise InputError(
-            f"the data set mnist-m cannot be fetched, for no public package has it: put {FILE} into "
-            f"$STEELYARD_DATA/mnist-m/ (STEELYARD_DATA is {data_folder() or 'not set'}; how the file is made "
-            "of the authors' release is said in steelyard.data.mnist_m)."
+            f"the data set mnist-m cannot be fetched, because no public package has it: put {FILE} into "
+            f"$STEELYARD_DATA/mnist-m/ (STEELYARD_DATA is {data_folder() or 'not set'}). The docstring of "
+            "steelyard.data.mnist_m says how to make the file from the authors' release."
         )
     with np.load(io.BytesIO(load(SOURCE)[FILE]), allow_pickle=False) as file:
         arrays = {name: torch.from_numpy(file[name]) for name in file.files}

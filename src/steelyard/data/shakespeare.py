@@ -1,6 +1,6 @@
-"""Tiny Shakespeare (Karpathy, 2015): 1.1 million characters of plays, spoken by some 300 roles.
+"""Tiny Shakespeare (Karpathy, 2015): 1.1 million characters of plays, spoken by about 300 roles.
 
-The task of McMahan et al. (2017): tell the next character of what a role says; a client is a speaking role.
+The task of McMahan et al. (2017): predict the next character of a role's speech; a client is a speaking role.
 """
 
 import re
@@ -42,8 +42,8 @@ def shakespeare(
 ) -> Dataset:
     """The next character after `length` others in plays, 65 classes; each speaking role is a group.
 
-    A role has a row for every `stride` characters that it says. Kept are the `roles` that say most, or all,
-    if they say at least `min_chars` characters. The test rows are from the last tenth of what each role says.
+    A role has one row per `stride` characters of its speech. Only roles with at least `min_chars` characters
+    are used: the `roles` longest ones, or all. Test rows come from the last tenth of each role's speech.
     """
     for name, value in (("length", length), ("stride", stride), ("roles", roles)):
         if value is not None and value < 1:
@@ -53,30 +53,31 @@ def shakespeare(
 
 
 def speeches(text: str) -> dict[str, str]:
-    """All that each role says, line by line, in the order of the text."""
+    """The whole speech of each role, in the order of the text."""
     spoken: dict[str, list[str]] = {}
     for speech in re.split(r"\n{2,}", text.strip()):
         heading, _, lines = speech.partition("\n")
-        if heading.endswith(":") and lines:  # some headings are followed by nothing
+        if heading.endswith(":") and lines:  # some headings have no lines
             spoken.setdefault(heading[:-1], []).append(f"{lines}\n")
     return {role: "".join(parts) for role, parts in spoken.items()}
 
 
 def longest(texts: Sequence[str], length: int, count: int | None, min_chars: int) -> list[str]:
-    """The longest texts first; each has `min_chars` characters and a window to train and one to test on."""
+    """Texts with `min_chars` characters and with at least one training and one test window, longest first."""
     kept = [text for text in texts if len(text) >= min_chars and min(_cut(text)) > length]
     if not kept or (count is not None and count > len(kept)):
         raise InputError(
-            f"data set 'shakespeare': {len(kept)} roles say at least {min_chars} characters and enough for "
+            f"data set 'shakespeare': {len(kept)} roles have at least {min_chars} characters and enough for "
             f"windows of {length}: take fewer roles, or lower min_chars or length."
         )
     return sorted(kept, key=len, reverse=True)[:count]
 
 
 def windows(texts: Sequence[str], length: int, stride: int) -> Dataset:
-    """Windows of each text and the characters that follow; its end, which no training row sees, is for tests.
+    """Windows of each text and the characters that follow them; windows of the end of a text are test rows.
 
-    Windows overlap, so the table of all of them is a view of the text, and the rows are where they start.
+    No training row contains a character of the end. The table of windows is a view of the text, because
+    windows overlap; row numbers are the positions at which they start.
     """
     characters = encode("".join(texts))
     table, targets = characters.unfold(0, length, 1)[:-1], characters[length:]
@@ -97,12 +98,12 @@ def windows(texts: Sequence[str], length: int, stride: int) -> Dataset:
 
 
 def encode(text: str) -> Tensor:
-    """The numbers of the characters."""
+    """The class number of each character."""
     codes = np.frombuffer(text.encode("ascii").translate(_NUMBERS), np.uint8)
     return torch.from_numpy(codes.astype(np.int64))
 
 
 def _cut(text: str) -> tuple[int, int]:
-    """How many characters are for training and how many for tests."""
+    """The number of training characters and of test characters."""
     test = round(TEST_SHARE * len(text))
     return len(text) - test, test

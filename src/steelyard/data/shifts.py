@@ -1,4 +1,4 @@
-"""Covariate shifts: the same classes look different from client to client."""
+"""Covariate shifts: images of the same class look different from client to client."""
 
 import math
 
@@ -14,21 +14,21 @@ __all__ = ["contrast", "noise", "rotation"]
 def rotation(
     images: Tensor, client: int, clients: int, generator: torch.Generator, *, degrees: float = 45.0
 ) -> Tensor:
-    """Each client's images are turned by its own angle, spread evenly from -degrees to +degrees.
+    """Rotate each client's images by its own angle; angles are spaced evenly from -degrees to +degrees.
 
-    Positive angles turn counter-clockwise; what comes in at the corners is black.
+    Positive angles are counter-clockwise. Pixels from outside the image are black.
     """
     _check_images(images)
     _check_range("degrees", degrees, 0, 180)
     angle = math.radians(degrees * (2 * _place(client, clients) - 1))
-    # Chunks bound the memory of the float copy when a client holds many large images.
+    # Chunks limit the memory of the float copy.
     return torch.cat([_rotate(chunk, angle) for chunk in torch.split(images, 1024)])
 
 
 def noise(
     images: Tensor, client: int, clients: int, generator: torch.Generator, *, std: float = 0.3
 ) -> Tensor:
-    """Gaussian pixel noise that grows from none for the first client to `std` of full scale for the last."""
+    """Gaussian pixel noise, with a standard deviation from 0 (first client) to 255 · `std` (last client)."""
     _check_images(images)
     _check_range("std", std, 0, 1)
     scale = 255 * std * _place(client, clients)
@@ -38,28 +38,28 @@ def noise(
 def contrast(
     images: Tensor, client: int, clients: int, generator: torch.Generator, *, strength: float = 0.7
 ) -> Tensor:
-    """Contrast and brightness change by client: dark for the first, unchanged midway, pale for the last.
+    """Blend images with black for the first client, with white for the last, by up to `strength`.
 
-    An image fades towards black or white by up to `strength`; no pixel is clipped.
+    Clients in between have less of it, and the one in the middle none. No pixel is clipped.
     """
     _check_images(images)
     _check_range("strength", strength, 0, 0.95)
     side = 2 * _place(client, clients) - 1
-    end = 255.0 if side > 0 else 0.0
-    return _to_bytes(torch.lerp(images.float(), torch.tensor(end), strength * abs(side)))
+    colour = 255.0 if side > 0 else 0.0
+    return _to_bytes(torch.lerp(images.float(), torch.tensor(colour), strength * abs(side)))
 
 
 def _place(client: int, clients: int) -> float:
-    """Where a client stands between the first (0) and the last (1); a lone client is in the middle."""
+    """The position of a client from 0 (first) to 1 (last); 0.5 for a single client."""
     return client / (clients - 1) if clients > 1 else 0.5
 
 
 def _rotate(images: Tensor, angle: float) -> Tensor:
     height, width = images.shape[-2:]
     cos, sin = math.cos(angle), math.sin(angle)
-    # The grid runs from -1 to 1 on both axes, so an oblong image needs its aspect ratio put back.
-    turn = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
-    grid = F.affine_grid(turn[None], [1, 1, height, width], align_corners=False)
+    # The grid runs from -1 to 1 on both axes, so the matrix must include the aspect ratio.
+    matrix = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]])
+    grid = F.affine_grid(matrix[None], [1, 1, height, width], align_corners=False)
     grid = grid.expand(len(images), -1, -1, -1)
     return _to_bytes(F.grid_sample(images.float(), grid, mode="bilinear", align_corners=False))
 

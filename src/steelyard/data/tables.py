@@ -1,20 +1,17 @@
 """Tables of the UCI repository with two classes: ADULT, HCC survival, breast cancer (BCD) and ILPD.
 
-They are kept as they were published, with their gaps: each client prepares its own rows (`data.tabular`).
+They keep their missing values: each client prepares its own rows (`steelyard.data.preparation`).
 """
 
 import csv
 import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from urllib.parse import quote
 
 import torch
 from torch import Tensor
 
-from steelyard.data.download import download
+from steelyard.data.origins import Uci
 from steelyard.data.store import Source, load
 from steelyard.errors import InputError
 
@@ -23,11 +20,11 @@ MISSING = ("?", "")
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A property of each row: numbers, or codes of categories."""
+    """One column of a table: numbers, or codes of categories."""
 
     name: str
     values: Tensor
-    """Numbers are float64 and NaN where missing; codes are int64 and -1 where missing, [N]."""
+    """[N]. Numbers are float64, NaN where missing; codes are int64, -1 where missing."""
     categories: tuple[str, ...] = ()
 
     @property
@@ -37,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows with a class each."""
+    """Columns of equal length and a class for each row."""
 
     name: str
     columns: tuple[Column, ...]
@@ -67,30 +64,9 @@ class Table:
         return InputError(f"table {self.name!r}: {field} {problem}.")
 
 
-@dataclass(frozen=True)
-class Uci:
-    """The UCI repository, which has a place of its own for each file; some are inside a zip archive."""
-
-    places: Mapping[str, str]
-    url: str = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-
-    @property
-    def label(self) -> str:
-        return self.url
-
-    def fetch(self, names: Sequence[str], scratch: Path) -> dict[str, bytes]:
-        contents = {}
-        for name in names:
-            place, path = self.places[name], scratch / name
-            download(self.url + quote(place), path)
-            content = _unzipped(path, name) if place.endswith(".zip") else path.read_bytes()
-            contents[name] = content.replace(b"\r\n", b"\n")  # copies differ in their line ends
-        return contents
-
-
 ADULT_FILES, HCC_FILE = ("adult.data", "adult.test"), "hcc-data.txt"
 BCD_FILE, ILPD_FILE = "breast-cancer-wisconsin.data", "Indian Liver Patient Dataset (ILPD).csv"
-PLACES = {
+PATHS = {
     "adult.data": "adult/adult.data",
     "adult.test": "adult/adult.test",
     HCC_FILE: "00423/hcc-survival.zip",
@@ -108,12 +84,12 @@ SOURCE = Source(
         BCD_FILE: "402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
         ILPD_FILE: "23d74e0035f319efff79ed2d71de63d5c771ce7ad748e79b98812b0224d60901",
     },
-    origins=(Uci(PLACES),),
+    origins=(Uci(PATHS),),
 )
 
 
 def part(*names: str) -> Source:
-    """The source of some of the files, so that a table does not need those of the others."""
+    """The source with only these files, so that a table needs none of the others."""
     return replace(SOURCE, files={name: SOURCE.files[name] for name in names})
 
 
@@ -126,7 +102,7 @@ ADULT_COLUMNS = (
 ADULT_CATEGORICAL = (
     "workclass", "education", "marital-status", "occupation", "relationship", "race", "sex", "native-country",
 )  # fmt: skip
-# Yes or no, or the gender; the ordinal columns (performance status and two degrees) are among the numbers.
+# Yes or no, or the gender. The ordinal columns (performance status and two degrees) are treated as numbers.
 HCC_CATEGORICAL = (
     "Gender", "Symptoms", "Alcohol", "HBsAg", "HBeAg", "HBcAb", "HCVAb", "Cirrhosis", "Endemic", "Smoking",
     "Diabetes", "Obesity", "Hemochro", "AHT", "CRI", "HIV", "NASH", "Varices", "Spleno", "PHT", "PVT",
@@ -145,7 +121,7 @@ ILPD_COLUMNS = ("Age", "Gender", "TB", "DB", "Alkphos", "Sgpt", "Sgot", "TP", "A
 
 
 def adult() -> Table:
-    """Who earns more than 50 000 dollars (Becker and Kohavi, 1996), both published parts together."""
+    """Income above 50 000 dollars (Becker and Kohavi, 1996), both published parts together."""
     contents = load(ADULT)
     rows = [row for name in ADULT_FILES for row in records(contents[name])]
     rows = [[*row[:-1], row[-1].removesuffix(".")] for row in rows]  # labels of adult.test end with a dot
@@ -153,25 +129,25 @@ def adult() -> Table:
 
 
 def hcc() -> Table:
-    """Who survives liver cancer for a year (Santos et al., 2015)."""
+    """One-year survival of liver cancer (Santos et al., 2015)."""
     rows = records(load(HCC)[HCC_FILE])
     return parse("hcc", rows, HCC_CATEGORICAL + HCC_NUMERIC, HCC_CATEGORICAL, {"0": "dies", "1": "lives"})
 
 
 def bcd() -> Table:
-    """Breast Cancer Wisconsin, Original (Wolberg, 1992); the number of the sample is left out."""
+    """Breast Cancer Wisconsin, Original (Wolberg, 1992), without the sample number."""
     rows = [row[1:] for row in records(load(BCD)[BCD_FILE])]
     return parse("bcd", rows, BCD_COLUMNS, (), {"2": "benign", "4": "malignant"})
 
 
 def ilpd() -> Table:
-    """Indian Liver Patient Dataset (Ramana and Venkateswarlu, 2012): who is a liver patient."""
+    """Indian Liver Patient Dataset (Ramana and Venkateswarlu, 2012): liver patient or not."""
     rows = records(load(ILPD)[ILPD_FILE])
     return parse("ilpd", rows, ILPD_COLUMNS, ("Gender",), {"1": "patient", "2": "no patient"})
 
 
 def records(content: bytes) -> list[list[str]]:
-    """The fields of each line; empty lines and remarks, which begin with |, are left out."""
+    """The fields of each line, without empty lines and comments, which begin with |."""
     lines = csv.reader(io.StringIO(content.decode("ascii")), skipinitialspace=True)
     return [line for line in lines if line and not line[0].startswith("|")]
 
@@ -183,14 +159,14 @@ def parse(
     categorical: Sequence[str],
     classes: Mapping[str, str],
 ) -> Table:
-    """A table of rows whose last field is the class; `classes` names them in the order of their numbers."""
-    *fields, given = zip(*rows, strict=True)
-    made = [
+    """A table from rows whose last field is the class; `classes` maps that field to names, in label order."""
+    *fields, targets = zip(*rows, strict=True)
+    parsed = [
         _codes(column, values) if column in categorical else _numbers(column, values)
         for column, values in zip(columns, fields, strict=True)
     ]
-    labels = torch.tensor([list(classes).index(each) for each in given])
-    return Table(name, tuple(made), labels, tuple(classes.values()))
+    labels = torch.tensor([list(classes).index(target) for target in targets])
+    return Table(name, tuple(parsed), labels, tuple(classes.values()))
 
 
 def _numbers(name: str, fields: Sequence[str]) -> Column:
@@ -202,15 +178,3 @@ def _codes(name: str, fields: Sequence[str]) -> Column:
     categories = sorted(set(fields) - set(MISSING))
     numbers = {category: number for number, category in enumerate(categories)}
     return Column(name, torch.tensor([numbers.get(field, -1) for field in fields]), tuple(categories))
-
-
-def _unzipped(path: Path, name: str) -> bytes:
-    """The file called `name`, in whatever folder of the archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            member = next((each for each in archive.namelist() if Path(each).name == name), None)
-            if member is None:
-                raise OSError(f"no {name} in the archive")
-            return archive.read(member)
-    except zipfile.BadZipFile as error:
-        raise OSError(f"the archive with {name} cannot be unpacked: {error}") from error

@@ -1,10 +1,9 @@
-"""Clients that hold rows of a table, each with columns of its own (Fig. 3 of completely heterogeneous FL).
+"""Clients that hold rows of a table, each with its own columns (Fig. 3 of completely heterogeneous FL).
 
-They are tested on the same rows, which nobody trains on, each by its own columns: so a client with few rows,
-or with one class alone, is still tested on many, and on all classes.
+All clients are tested on the same rows, each on its own columns. No client trains on these rows. So a client
+with few rows, or with a single class, is still tested on many rows and on all classes.
 
-Whatever is learned about the data (medians, scales, categories) is learned by a client from its own training
-rows: neither its test rows nor the rows of others have a say.
+Medians, scales and categories are fitted by each client on its own training rows alone.
 """
 
 import math
@@ -17,145 +16,83 @@ from torch import Tensor
 from steelyard.data import tables
 from steelyard.data.clients import Client
 from steelyard.data.heterogeneous import HeterogeneousDataset, Split
+from steelyard.data.preparation import Preparation
 from steelyard.data.tables import SOURCE as SOURCE
-from steelyard.data.tables import Column, Table
+from steelyard.data.tables import Table
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 
-FEWEST_COLUMNS = 2
+MIN_COLUMNS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Sliced(HeterogeneousDataset):
+class SlicedTable(HeterogeneousDataset):
     """A table of which every client holds some rows and some columns."""
 
     table: Table
     share: float
-    """Of the columns that a client has."""
+    """The share of the columns that a client has."""
     test: float
-    """Of the rows that nobody trains on: every client is tested on all of them, as its columns show them."""
+    """The share of the rows that all clients are tested on; no client trains on them."""
 
     def deal(self, split: Split, clients: int, seed: int) -> list[Client]:
         labels = self.table.labels
         train, test = stratified_split(labels, self.test, generator(seed, "table-test"))
-        rows = [train[mine] for mine in split(labels[train], clients, self.name)]
+        rows = [train[part] for part in split(labels[train], clients, self.name)]
         return deal_table(self.table, rows, test, seed, self.share)
 
 
-def _sliced(table: Table, share: float, test: float) -> Sliced:
-    return Sliced(table.name, table.class_names, table, share, test)
+def _sliced(table: Table, share: float, test: float) -> SlicedTable:
+    return SlicedTable(table.name, table.class_names, table, share, test)
 
 
 def adult(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
-    """Who earns more than 50,000 dollars? 48 842 people, 14 columns; each client has a `share` of them."""
+    """Income above 50 000 dollars? 48 842 people, 14 columns; each client has a `share` of them."""
     return _sliced(tables.adult(), share, test)
 
 
 def hcc(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
-    """Who survives liver cancer for a year? 165 patients, 49 columns; each client has a `share` of them."""
+    """One-year survival of liver cancer? 165 patients, 49 columns; each client has a `share` of them."""
     return _sliced(tables.hcc(), share, test)
 
 
 def bcd(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
-    """Is it breast cancer? 699 samples, 9 columns; each client has a `share` of them."""
+    """Malignant breast cancer? 699 samples, 9 columns; each client has a `share` of them."""
     return _sliced(tables.bcd(), share, test)
 
 
 def ilpd(share: float = 0.5, test: float = 0.25) -> HeterogeneousDataset:
-    """Is the liver ill? 583 patients, 10 columns; each client has a `share` of them."""
+    """Liver patient? 583 people, 10 columns; each client has a `share` of them."""
     return _sliced(tables.ilpd(), share, test)
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """A gap becomes the median, then the training rows get mean 0 and variance 1, or 0 if all are alike."""
-
-    median: float
-    mean: float
-    scale: float
-    """1 / standard deviation, which divides by N; 0 for a constant column."""
-    marked: bool
-    """Whether a further feature says which values were missing."""
-
-    @classmethod
-    def fit(cls, values: Tensor) -> "Scaling":
-        gaps = values.isnan()
-        median = 0.0 if bool(gaps.all()) else float(values.nanquantile(0.5))
-        filled = values.nan_to_num(median)
-        constant = bool(filled.min() == filled.max())
-        scale = 0.0 if constant else 1 / float(filled.std(correction=0))
-        return cls(median, float(filled.mean()), scale, bool(gaps.any()))
-
-    def apply(self, values: Tensor) -> Tensor:
-        scaled = (values.nan_to_num(self.median) - self.mean) * self.scale
-        return torch.stack([scaled, values.isnan().double()] if self.marked else [scaled], dim=1)
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """A feature for each category that was seen in training; any other, or a gap, is 0 in all of them."""
-
-    seen: tuple[int, ...]
-
-    @classmethod
-    def fit(cls, codes: Tensor) -> "OneHot":
-        return cls(tuple(torch.unique(codes[codes >= 0]).tolist()))
-
-    def apply(self, codes: Tensor) -> Tensor:
-        return (codes[:, None] == torch.tensor(self.seen, dtype=torch.int64)).double()
-
-
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """How columns become the inputs of a model."""
-
-    columns: tuple[Column, ...]
-    steps: tuple[Scaling | OneHot, ...]
-
-    @classmethod
-    def fit(cls, columns: Sequence[Column], rows: Tensor) -> "Preparation":
-        """Learn from these rows and from no others."""
-        if len(rows) == 0:
-            raise InputError("a preparation needs at least one training row to learn from.")
-        steps: list[Scaling | OneHot] = []
-        for column in columns:
-            own = column.values[rows]
-            steps.append(Scaling.fit(own) if column.numeric else OneHot.fit(own))
-        return cls(tuple(columns), tuple(steps))
-
-    def apply(self, rows: Tensor) -> Tensor:
-        """The inputs of these rows, [n, features]."""
-        pairs = zip(self.columns, self.steps, strict=True)
-        return torch.cat([step.apply(column.values[rows]) for column, step in pairs], dim=1).float()
-
-
 def feature_slices(count: int, clients: int, share: float, generator: torch.Generator) -> list[Tensor]:
-    """The columns of each client: a random share, sorted; others may have the same.
+    """The column positions of each client: a random share, sorted; slices may overlap.
 
-    If the clients have room for all columns together, every column belongs to at least one.
+    If the slices together have room for all columns, every column is in at least one.
     """
-    if count < FEWEST_COLUMNS or clients < 1:
+    if count < MIN_COLUMNS or clients < 1:
         raise InputError(
-            f"slices need at least {FEWEST_COLUMNS} columns and 1 client, not {count} and {clients}."
+            f"slices need at least {MIN_COLUMNS} columns and 1 client, not {count} and {clients}."
         )
     _check_share(share)
-    size = max(FEWEST_COLUMNS, math.ceil(round(share * count, 9)))  # 0.07 · 100 is a little above 7
-    held = torch.zeros(clients, count, dtype=torch.bool)
-    for mine in held:
-        mine[torch.randperm(count, generator=generator)[:size]] = True
-    for column in (~held.any(dim=0)).nonzero().flatten().tolist():
-        spare = (held & (held.sum(dim=0) > 1)).nonzero()  # who has what another has too
-        if len(spare) == 0:
+    size = max(MIN_COLUMNS, math.ceil(round(share * count, 9)))  # 0.07 · 100 is a little above 7
+    chosen = torch.zeros(clients, count, dtype=torch.bool)
+    for row in chosen:
+        row[torch.randperm(count, generator=generator)[:size]] = True
+    for column in (~chosen.any(dim=0)).nonzero().flatten().tolist():
+        shared = (chosen & (chosen.sum(dim=0) > 1)).nonzero()  # (client, column) that another client has too
+        if len(shared) == 0:
             break
-        client, given_up = spare[int(torch.randint(len(spare), (), generator=generator))].tolist()
-        held[client, given_up], held[client, column] = False, True
-    return [mine.nonzero().flatten() for mine in held]
+        client, replaced = shared[int(torch.randint(len(shared), (), generator=generator))].tolist()
+        chosen[client, replaced], chosen[client, column] = False, True
+    return [row.nonzero().flatten() for row in chosen]
 
 
 def stratified_split(labels: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positions to train on and to test on, with the same mix of classes as far as whole rows allow.
+    """Training and test positions with the same class mix, as far as whole rows allow; `share` is for tests.
 
-    Every class has a row to train on, and there is at least one row to test on.
+    Every class has at least one training row, and there is at least one test row.
     """
     if not 0 < share < 1:
         raise InputError(f"test must be between 0 and 1, and neither of them, not {share}.")
@@ -165,22 +102,21 @@ def stratified_split(labels: Tensor, share: float, generator: torch.Generator) -
     order = torch.randperm(len(labels), generator=generator)
     turns = torch.zeros(len(labels), dtype=torch.float64)
     for label in present:
-        own = (labels[order] == label).nonzero().flatten()
-        # Rows of a class take turns at equal distances, so the first turns of all classes are a fair mix.
-        turns[own] = (torch.arange(len(own), dtype=torch.float64) + 0.5) / len(own)
-        turns[own[-1]] = torch.inf  # the one that is always trained on
-    held = min(max(round(share * len(labels)), 1), len(labels) - len(present))
+        rows = (labels[order] == label).nonzero().flatten()
+        # The rows of a class get turns at equal distances in (0, 1), so the lowest turns have the class mix.
+        turns[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
+        turns[rows[-1]] = torch.inf  # always a training row
+    size = min(max(round(share * len(labels)), 1), len(labels) - len(present))
     drawn = order[turns.argsort(stable=True)]
-    return drawn[held:].sort().values, drawn[:held].sort().values
+    return drawn[size:].sort().values, drawn[:size].sort().values
 
 
 def deal_table(
     table: Table, rows: Sequence[Tensor], test: Tensor, seed: int, share: float = 0.5
 ) -> list[Client]:
-    """Clients that hold the given rows to train on and, each, a random `share` of the columns; all are tested
-    on the rows `test`.
+    """Clients that train on the given rows, each with a random `share` of the columns; `test` is for all.
 
-    Targets are numbers of the table's classes, whether or not a client has rows of all.
+    Targets are labels of the whole table, also if a client lacks some classes.
     """
     _check_share(share)
     width = len(str(len(rows) - 1))
@@ -188,17 +124,17 @@ def deal_table(
     _check_rows(len(table), [*ids, "the test"], [*rows, test])
     slices = feature_slices(len(table.columns), len(rows), share, generator(seed, "feature-slices"))
     clients = []
-    for id, mine, chosen in zip(ids, rows, slices, strict=True):
-        columns = [table.columns[place] for place in chosen.tolist()]
-        preparation = Preparation.fit(columns, mine)
-        inputs = preparation.apply(mine)
+    for id, train, places in zip(ids, rows, slices, strict=True):
+        columns = [table.columns[place] for place in places.tolist()]
+        preparation = Preparation.fit(columns, train)
+        inputs = preparation.apply(train)
         if inputs.shape[1] == 0:
             names = ", ".join(column.name for column in columns)
             raise InputError(
                 f"{id}: all values of {names} are missing in training: raise share, or give it more rows."
             )
-        tested = (preparation.apply(test), table.labels[test])
-        clients.append(Client(id, (inputs, table.labels[mine]), tested))
+        test_data = (preparation.apply(test), table.labels[test])
+        clients.append(Client(id, (inputs, table.labels[train]), test_data))
     return clients
 
 
@@ -208,21 +144,21 @@ def _check_share(share: float) -> None:
 
 
 def _check_rows(count: int, ids: Sequence[str], rows: Sequence[Tensor]) -> None:
-    """Refuse rows that are none, not in the table, or held twice."""
+    """Raise an InputError for rows that are empty, not in the table, or given twice."""
     if len(ids) < 2:
         raise InputError("rows are empty: give the row positions of at least one client.")
-    taken = torch.zeros(count, dtype=torch.int64)
-    for id, mine in zip(ids, rows, strict=True):
-        if mine.dim() != 1 or mine.dtype != torch.int64:
+    uses = torch.zeros(count, dtype=torch.int64)
+    for id, part in zip(ids, rows, strict=True):
+        if part.dim() != 1 or part.dtype != torch.int64:
             raise InputError(f"{id}: its rows should be a vector of row positions (int64).")
-        if len(mine) == 0:
+        if len(part) == 0:
             raise InputError(f"{id} has no rows: give it some or take fewer clients.")
-        if int(mine.min()) < 0 or int(mine.max()) >= count:
+        if int(part.min()) < 0 or int(part.max()) >= count:
             raise InputError(
                 f"{id} has rows that are not in the table: they should be from 0 to {count - 1}."
             )
-        taken += torch.bincount(mine, minlength=count)
-        if int(taken.max()) > 1:
+        uses += torch.bincount(part, minlength=count)
+        if int(uses.max()) > 1:
             raise InputError(
-                f"{id} has row {int(taken.argmax())}, which is held already: give each row once."
+                f"{id} has row {int(uses.argmax())}, which is already in use: give each row once."
             )

@@ -1,19 +1,20 @@
-"""Download one file, with a progress bar on stderr if someone is looking."""
+"""Download one file, with a progress bar on stderr if that is a terminal."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+import pooch
+import requests
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-TIMEOUT_SECONDS = 20  # to connect, and between two pieces of the content; not for the whole file
+TIMEOUT_SECONDS = 20  # to connect, and between two chunks; not for the whole file
 CHUNK_BYTES = 1 << 16
 
 
 class _Bar:
-    """What pooch asks of a progress bar, shown by rich."""
+    """The interface that pooch expects of a progress bar, drawn by rich."""
 
-    def __init__(self, progress: "Progress", title: str) -> None:
+    def __init__(self, progress: Progress, title: str) -> None:
         self.progress, self.task, self.total = progress, progress.add_task(title, total=None), 0
 
     def update(self, amount: int) -> None:
@@ -27,12 +28,7 @@ class _Bar:
 
 
 def download(url: str, path: Path) -> None:
-    """Save what is at `url` as `path`; failures are OSErrors with a short reason."""
-    import pooch
-    import requests
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
+    """Save the file at `url` as `path`; a failure is an OSError with a short reason."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -44,5 +40,5 @@ def download(url: str, path: Path) -> None:
             status = error.response.status_code if error.response is not None else "unknown"
             raise OSError(f"HTTP status {status} for {url}") from error
         except requests.RequestException as error:
-            # Its own text is a paragraph of nested causes; the class says which kind of failure it was.
+            # The error's own text is a paragraph of nested causes; its class names the kind of failure.
             raise OSError(f"no connection ({type(error).__name__})") from error
