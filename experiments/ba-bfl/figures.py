@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from studies import RULES
 from unseen import ANGLES
 
 import steelyard as sy
@@ -18,6 +17,7 @@ from steelyard.report.split import draw_spec
 from steelyard.report.style import DPI, FAINT, INK
 from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Results
+from studies import RULES
 
 COLOURS = {
     "FashionMNIST": "#12606c",

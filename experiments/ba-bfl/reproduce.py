@@ -11,7 +11,6 @@ from typing import Any
 
 import figures
 from cost import step_costs
-from studies import cells
 from unseen import SHIFTS, foreign_auroc, shifted_scores
 
 from steelyard.metrics import bins, scaled
@@ -20,6 +19,7 @@ from steelyard.runs.reader import Run
 from steelyard.specs.loading import load_predictions
 from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import cells
 
 WORKERS: int | None = None  # all cores
 SCORES = ("accuracy", "ece", "nll", "brier")

@@ -11,11 +11,11 @@ from typing import Any
 
 import figures
 from scipy import stats
-from studies import cells
 
 from steelyard.report.charts import markdown_table
 from steelyard.runs.reader import Run
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import cells
 
 WORKERS: int | None = None  # all cores
 SCORES = ("client_accuracy", "client_accuracy_balanced", "client_accuracy_own_mix", "shared_accuracy")

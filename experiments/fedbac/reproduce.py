@@ -11,11 +11,11 @@ from typing import Any
 
 import why
 from figures import CLAIMED, bars, curves_by_seed
-from studies import SEEDS, SMALL, cells
 
 from steelyard.report.charts import markdown_table
 from steelyard.runs.reader import Run
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import SEEDS, SMALL, cells
 
 COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
 KEPT = ("accuracy", "loss", *COUPLINGS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from studies import SHARDS, under
 
 from steelyard.report.charts import tidy
 from steelyard.report.style import DPI, FAINT, INK
@@ -22,6 +21,7 @@ from steelyard.weighing.consensus import cosines_with
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines
 from steelyard.weighing.steps import normalised
+from studies import SHARDS, under
 
 SIGN_FLIP = {"name": "sign-flip"}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -92,7 +92,7 @@ def test_a_grid_in_which_everything_fails_ends_with_code_1() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "a grid needs something that varies"),
+        ((), "a grid needs a setting that varies"),
         (("--rows", "weighing=sampels"), "cell sampels: unknown weighing rule 'sampels'"),
         (("--rows", "weighing"), "--rows takes a setting and its values"),
         (("rouds=3", "--rows", "weighing=samples"), "did you mean 'rounds'?"),
@@ -132,7 +132,7 @@ def test_an_interrupted_grid_says_how_to_go_on_and_leaves_nobody_behind(place: P
             running.kill()
             signal.signal(signal.SIGINT, before)
     assert (running.returncode, stdout) == (1, "")
-    assert "the same command goes on" in stderr
+    assert "the same command continues" in stderr
     assert "Traceback" not in stderr
     statuses = sorted(each.meta["status"] for each in runs_in(place / "runs"))
     assert statuses == ["finished", "interrupted", "interrupted"]

@@ -26,7 +26,7 @@ def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) 
     accuracies = {name: run.rounds[-1]["accuracy"] for name, run in runs.items()}
     assert accuracies["samples-s0"] + 0.2 < min(accuracies["ivar-vb-s0"], accuracies["majority-s0"])
     lines = {line.rpartition("  no ")[0].strip(): line.split()[-3:] for line in done.stdout.splitlines()}
-    assert lines["names the three"] == ["no", "yes", "yes"]
+    assert lines["adversaries weigh least"] == ["no", "yes", "yes"]
 
 
 def test_help_is_quick_and_does_not_load_torch() -> None:

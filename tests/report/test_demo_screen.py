@@ -71,7 +71,7 @@ def test_scores_stand_below_their_rules() -> None:
     for name, values in {
         "test accuracy": ["0.625"] * 3,
         "worst 10 % of clients": ["0.500"] * 3,
-        "names the three": ["no", "yes", "yes"],
+        "adversaries weigh least": ["no", "yes", "yes"],
         "detection AUROC": ["0.000", "1.000", "1.000"],
     }.items():
         line = line_of(lines, name)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from steelyard.report.split_figure import _alike, _summary, draw_split
+from steelyard.report.split_figure import _order_by_classes, _summary, draw_split
 from steelyard.report.style import readable
 
 
@@ -114,7 +114,7 @@ def test_the_summary_counts_rows_and_classes() -> None:
 
 def test_like_clients_stand_side_by_side() -> None:
     shares = np.array([[0.1, 0.9, 0.0], [0.6, 0.4, 0.0], [0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.6, 0.4, 0.0]])
-    assert _alike(shares).tolist() == [1, 4, 2, 3, 0]
+    assert _order_by_classes(shares).tolist() == [1, 4, 2, 3, 0]
 
 
 def test_matplotlib_is_loaded_only_to_draw() -> None:

@@ -24,7 +24,7 @@ def shown(view: RenderableType, width: int = 120) -> str:
 
 def client(name: str, weight: float | None = 0.5, **more: Any) -> dict[str, Any]:
     row = {"client": name, "num_examples": 1234, "rounds": 4, "weight": weight, "accuracy": 0.9}
-    return {**row, "set_aside": 0, "reason": None, **more}
+    return {**row, "rejected": 0, "reason": None, **more}
 
 
 def summary(**more: Any) -> dict[str, Any]:
@@ -66,16 +66,16 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert "None" not in line
 
 
-def test_who_was_set_aside_is_shown_with_count_and_reason() -> None:
-    rows = [client("a", set_aside=2, reason="sent a mean that is not finite"), client("b")]
+def test_a_rejected_client_is_shown_with_count_and_reason() -> None:
+    rows = [client("a", rejected=2, reason="sent a mean that is not finite"), client("b")]
     text = shown(client_report(rows))
     assert "2 of 4 rounds: sent a mean that is not finite" in line_of(text, "a")
     assert "rounds" not in line_of(text, "b")
-    assert "set aside" in text
+    assert "rejected" in text
 
 
-def test_the_column_is_left_out_if_nobody_was_set_aside() -> None:
-    assert "set aside" not in shown(client_report([client("a"), client("b")]))
+def test_the_column_is_left_out_if_no_client_was_rejected() -> None:
+    assert "rejected" not in shown(client_report([client("a"), client("b")]))
 
 
 def test_adversaries_are_marked_where_there_are_any() -> None:
@@ -172,6 +172,6 @@ def test_progress_is_silent_when_nobody_is_looking() -> None:
 
 def test_text_from_outside_is_shown_as_it_is() -> None:
     reason = "KeyError: [/tmp/x] and [red]"
-    assert reason in shown(client_report([client("[bold]", set_aside=1, reason=reason)]))
+    assert reason in shown(client_report([client("[bold]", rejected=1, reason=reason)]))
     assert "[bold]" in shown(client_report([client("[bold]")]))
     assert reason in shown(run_report(summary(status="failed", error=reason)))

@@ -41,14 +41,14 @@ def test_the_weight_is_the_mean_over_the_rounds_that_invited_the_client() -> Non
     assert row["rounds"] == 3
 
 
-def test_rounds_in_which_a_client_was_set_aside_are_counted_with_the_last_reason() -> None:
+def test_rounds_in_which_a_client_was_rejected_are_counted_with_the_last_reason() -> None:
     (row,) = client_table([aside("a", "first reason"), used("a", 1.0), aside("a", "last reason"), idle("a")])
-    assert (row["set_aside"], row["reason"]) == (2, "last reason")
+    assert (row["rejected"], row["reason"]) == (2, "last reason")
 
 
-def test_a_client_that_was_always_used_was_never_set_aside() -> None:
+def test_a_client_that_was_always_used_was_never_rejected() -> None:
     (row,) = client_table([used("a", 1.0), idle("a")])
-    assert (row["set_aside"], row["reason"]) == (0, None)
+    assert (row["rejected"], row["reason"]) == (0, None)
 
 
 def test_a_client_that_was_never_invited_has_no_weight_but_an_accuracy() -> None:
@@ -59,7 +59,7 @@ def test_a_client_that_was_never_invited_has_no_weight_but_an_accuracy() -> None
         "rounds": 0,
         "weight": None,
         "accuracy": 0.75,
-        "set_aside": 0,
+        "rejected": 0,
         "reason": None,
     }
 

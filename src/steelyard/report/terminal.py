@@ -1,4 +1,4 @@
-"""What the command line shows: progress while a run goes on, tables when it is over."""
+"""Terminal output: a progress bar while a run goes on, tables when it has finished."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ from steelyard.types import Round
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
 HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
-MOST_CLIENTS = 40
+MAX_CLIENTS = 40
 
 
 @contextmanager
 def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
-    """A live line: round, accuracy, loss and the time left. Yields what is to be told of every round."""
+    """A live progress bar with accuracy, loss and time left. Yields the observer to call after each round."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
@@ -33,9 +33,9 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
         task = bar.add_task(title, total=rounds, scores="")
 
         def observe(round: Round) -> None:
-            known = {"accuracy": round.metrics.get("accuracy"), "loss": round.metrics.get("loss")}
+            values = {"accuracy": round.metrics.get("accuracy"), "loss": round.metrics.get("loss")}
             scores = "  ".join(
-                f"{name} [cyan]{value:.3f}[/]" for name, value in known.items() if value is not None
+                f"{name} [cyan]{value:.3f}[/]" for name, value in values.items() if value is not None
             )
             bar.update(task, completed=round.number, scores=scores or bar.tasks[0].fields["scores"])
 
@@ -43,7 +43,7 @@ def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
 
 
 def run_report(summary: dict[str, Any]) -> RenderableType:
-    """A finished run on one screen."""
+    """Clients and scores of a recorded run."""
     title = Text.assemble((summary["name"], "bold"), ("  " + summary["about"], "dim"))
     parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
@@ -59,7 +59,7 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
 
 
 def client_report(clients: Sequence[dict[str, Any]]) -> Table:
-    """Who counted, how much, and how well each is served."""
+    """One row per client: samples, weight, accuracy, and why its replies were rejected, if any were."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     hostile = any(row.get("adversary") for row in clients)
     table.add_column("client", no_wrap=True)
@@ -68,24 +68,24 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
     table.add_column("samples", justify="right")
     table.add_column("weight", no_wrap=True)
     table.add_column("accuracy", justify="right")
-    table.add_column("set aside", justify="left")
+    table.add_column("rejected", justify="left")
     heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
-    for row in clients[:MOST_CLIENTS]:
+    for row in clients[:MAX_CLIENTS]:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
-        aside = f"{row['set_aside']} of {row['rounds']} rounds: {row['reason']}" if row["set_aside"] else ""
+        rejected = f"{row['rejected']} of {row['rounds']} rounds: {row['reason']}" if row["rejected"] else ""
         kind = ["adversary" if row.get("adversary") else ""] if hostile else []
         numbers = (_number(row["num_examples"]), share, _score(row["accuracy"]))
-        table.add_row(Text(row["client"]), *kind, *numbers, Text(aside))
-    if len(clients) > MOST_CLIENTS:
-        table.add_row(f"… and {len(clients) - MOST_CLIENTS} more", style="dim")
-    if not any(row["set_aside"] for row in clients):
+        table.add_row(Text(row["client"]), *kind, *numbers, Text(rejected))
+    if len(clients) > MAX_CLIENTS:
+        table.add_row(f"… and {len(clients) - MAX_CLIENTS} more", style="dim")
+    if not any(row["rejected"] for row in clients):
         table.columns.pop()
     return table
 
 
 def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Table:
-    """One line for each contender, mean ± sd over the seeds."""
+    """One row per spec: mean ± standard deviation of each score over the seeds."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
     table.title_justify, table.title_style = "left", "dim"
@@ -105,7 +105,7 @@ def _spread(value: dict[str, float | None] | None) -> str:
 
 
 def catalogue(title: str, rows: Sequence[tuple[str, ...]], columns: Sequence[str]) -> Table:
-    """A plain list of named things."""
+    """A table with a title; the first column is the name."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0), title=title)
     table.title_justify, table.title_style = "left", "bold"
     for position, name in enumerate(columns):
@@ -116,7 +116,7 @@ def catalogue(title: str, rows: Sequence[tuple[str, ...]], columns: Sequence[str
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Values from 0 to 1 as a line of little bars."""
+    """Values in [0, 1] as a line of bars, thinned out to at most `width` of them."""
     picked = (
         [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
         if len(values) > width
@@ -135,9 +135,9 @@ def _how_it_ended(summary: dict[str, Any]) -> str:
 
 def _scores(metrics: dict[str, float]) -> Text:
     shown = {"test accuracy": "accuracy", "nll": "nll", "worst 10 % of clients": "client_accuracy_worst10"}
-    known = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
+    values = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
     parts = [
-        part for label, value in known for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")
+        part for label, value in values for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")
     ]
     return Text.assemble(*parts[:-1])
 

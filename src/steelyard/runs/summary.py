@@ -60,7 +60,7 @@ def client_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     invited = [row for row in rows if row["status"] != "idle"]
-    set_aside = [row["status"] for row in invited if row["status"] != "used"]
+    rejected = [row["status"] for row in invited if row["status"] != "used"]
     counts = [row["num_examples"] for row in invited if row.get("num_examples") is not None]
     accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
     known = [{"adversary": bool(row["adversary"])} for row in rows if row.get("adversary") is not None]
@@ -70,7 +70,7 @@ def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "rounds": len(invited),
         "weight": statistics.fmean(row["weight"] for row in invited) if invited else None,
         "accuracy": accuracies[-1] if accuracies else None,
-        "set_aside": len(set_aside),
-        "reason": set_aside[-1] if set_aside else None,
+        "rejected": len(rejected),
+        "reason": rejected[-1] if rejected else None,
         **(known[-1] if known else {}),  # a run without adversaries says nothing of them
     }
