@@ -66,7 +66,7 @@ def test_a_grid_file_runs_and_is_not_mistaken_for_a_run(place: Path) -> None:
     for command in ("run", "spec"):
         result = steelyard(command, "mine.toml")
         assert result.exit_code == 2
-        assert "`steelyard grid mine.toml` runs it." in result.stderr
+        assert "use `steelyard grid mine.toml`." in result.stderr
 
 
 def test_without_recording_no_folder_is_made(place: Path) -> None:

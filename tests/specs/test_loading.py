@@ -39,7 +39,7 @@ def test_the_test_set_is_that_of_the_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "sentence"),
     [
-        ("fedavg", {"sharing": "head"}, "share a head only"),
+        ("fedavg", {"sharing": "head"}, "share only a head"),
         (
             "chfl",
             {"data.dataset": "digit-pixels", "model": "random-mlp"},

@@ -100,7 +100,7 @@ def test_a_class_of_the_users_own_is_checked_like_a_function(mine: str) -> None:
     [
         ("no_such_module_anywhere:factory", "No module named"),
         ("{mine}:missing", "no attribute 'missing'"),
-        ("{mine}:CONSTANT", "not something that can be called"),
+        ("{mine}:CONSTANT", "is not callable"),
         (":factory", "cannot be imported"),
     ],
 )

@@ -198,7 +198,7 @@ def test_an_axis_that_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_a_grid_file_is_not_a_run(file: Path) -> None:
-    with pytest.raises(sy.InputError, match=rf"a grid of them: `steelyard grid {file}` runs it"):
+    with pytest.raises(sy.InputError, match=rf"a grid, not a single run: use `steelyard grid {file}`"):
         load_spec(file)
     assert "grid" in sources.table_of(file)
 

@@ -103,9 +103,7 @@ def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Ru
     return runs
 
 
-def _show(
-    plan: "Grid", runs: "Runs", png: Path | None, csv: Path | None, sort: bool, as_json: bool
-) -> None:
+def _show(plan: "Grid", runs: "Runs", png: Path | None, csv: Path | None, sort: bool, as_json: bool) -> None:
     """Write the files, then print JSON or tables."""
     from steelyard.report.grid_tables import failures_report, grid_report, write_csv
     from steelyard.studies.grid import grid_results
