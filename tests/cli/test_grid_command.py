@@ -74,7 +74,7 @@ def test_without_recording_no_folder_is_made(place: Path) -> None:
     assert not (place / "runs").exists()
 
 
-def test_failed_cells_are_told_and_the_others_shown() -> None:
+def test_failed_cells_are_listed_and_the_others_shown() -> None:
     columns = ("--columns", "model=mlp,mine_for_cli:Stubborn")
     text = output(steelyard("grid", *QUICK, *columns, "--rows", "weighing=samples", "--workers", 1))
     assert "failed: 1" in text
@@ -119,7 +119,7 @@ def test_help_teaches_with_examples() -> None:
     assert text.count("steelyard grid ") >= 3
 
 
-def test_an_interrupted_grid_says_how_to_go_on_and_leaves_nobody_behind(place: Path) -> None:
+def test_an_interrupted_grid_says_how_to_continue_and_leaves_no_process_behind(place: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test may be run in the background
     axes = ("--rows", "rounds=1,100000,100001", "--workers", "2")
     command = [sys.executable, "-m", "steelyard", "grid", "data.clients=3", *axes]

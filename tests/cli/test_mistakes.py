@@ -98,7 +98,9 @@ def test_a_wrong_use_of_a_command_ends_with_code_2_and_how_to_use_it(arguments: 
         (("data", "get", "json:loads"), "SOURCE"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(place: Path, words: tuple[str, ...], part: str) -> None:
+def test_other_mistakes_are_explained_and_end_with_code_2(
+    place: Path, words: tuple[str, ...], part: str
+) -> None:
     (place / "a-file").write_text("not a folder")
     result = steelyard(*words)
     assert result.exit_code == 2

@@ -14,7 +14,7 @@ import steelyard as sy
 from steelyard.runs.reader import Run
 
 
-def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:
+def test_run_without_arguments_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:
     done = process("run")
     assert (done.returncode, done.stderr) == (0, "")
     assert [f"client-{number}" in done.stdout for number in range(10)] == [True] * 10
@@ -41,7 +41,7 @@ def test_help_is_quick_and_does_not_load_torch() -> None:
     assert imported.isdisjoint({"torch", "numpy", "sklearn", "pydantic", "matplotlib"})
 
 
-def test_a_users_module_is_found_where_the_user_stands_and_bad_input_ends_with_code_2() -> None:
+def test_a_users_module_is_found_in_the_current_folder_and_bad_input_ends_with_code_2() -> None:
     done = process("run", "model=mine_for_cli:three_classes")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -50,7 +50,7 @@ def test_a_users_module_is_found_where_the_user_stands_and_bad_input_ends_with_c
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """A shell that starts something in the background makes it deaf to Ctrl-C; processes inherit that."""
+    """Undo that background processes of a shell ignore SIGINT, which child processes inherit."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

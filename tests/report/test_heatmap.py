@@ -61,7 +61,7 @@ def test_where_less_is_better_the_worst_is_the_most(metric: str) -> None:
     assert results_of([[0.9, 0.2, 0.5]], metric).worst("", "row 0") == Worst("column 0", 0.9)
 
 
-def test_holes_are_passed_over_but_nothing_is_worse_than_a_failure() -> None:
+def test_missing_values_are_skipped_and_a_failure_is_the_worst() -> None:
     assert results_of([[0.9, None, 0.5]]).worst("", "row 0") == Worst("column 2", 0.5)
     assert results_of([[0.1, FAILED, 0.5]]).worst("", "row 0") == Worst("column 1", None)
     assert results_of([[None, None]]).worst("", "row 0") is None
@@ -114,7 +114,7 @@ def test_long_and_odd_names_stay_inside(tmp_path: Path) -> None:
         assert not edge.any()
 
 
-def test_good_cells_are_dark_and_the_worst_stand_apart(tmp_path: Path) -> None:
+def test_good_cells_are_dark_and_the_worst_have_their_own_column(tmp_path: Path) -> None:
     pixels = draw(results_of([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), tmp_path / "heat.png")
     above_the_legend = pixels[:-120]
     dark = np.asarray((np.abs(above_the_legend - [8, 52, 61]) < 3).all(axis=2))
@@ -133,7 +133,7 @@ def test_the_picture_has_no_worst_for_one_column(tmp_path: Path) -> None:
     assert "worst" in text_of(two)
 
 
-def test_the_table_shows_numbers_holes_failures_and_the_worst() -> None:
+def test_the_table_shows_numbers_missing_values_failures_and_the_worst() -> None:
     lines = text_of(results_of([[0.9, 0.254, None], [0.5, FAILED, 0.1]])).splitlines()
     first, second = (next(line for line in lines if line.startswith(f"row {i}")) for i in (0, 1))
     assert first.split()[2:] == ["0.90", "0.25", "–", "0.25", "column", "1"]
@@ -141,7 +141,7 @@ def test_the_table_shows_numbers_holes_failures_and_the_worst() -> None:
     assert "no run of the grid has this metric" in text_of(results_of([[None, None]]))
 
 
-def test_failures_are_told_with_their_reason() -> None:
+def test_failures_are_shown_with_their_reason() -> None:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(failures_report([("a × b", "it broke")]))

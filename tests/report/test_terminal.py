@@ -16,7 +16,7 @@ from steelyard.types import Round
 
 
 def shown(view: RenderableType, width: int = 120) -> str:
-    """What stands on the screen, without the spaces at the end of lines."""
+    """The text of a view, without trailing spaces."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(view)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
@@ -60,7 +60,7 @@ def test_bars_are_as_long_as_weights_are_heavy() -> None:
     assert bars == [16, 8, 0]
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_missing_values_are_dashes() -> None:
     line = line_of(shown(client_report([client("a", None, num_examples=None, accuracy=None)])), "a")
     assert line.count("–") == 2
     assert "None" not in line
@@ -163,7 +163,7 @@ def test_progress_shows_the_round_and_the_scores_on_a_terminal() -> None:
         assert part in text.replace("\x1b[?25l", "")
 
 
-def test_progress_is_silent_when_nobody_is_looking() -> None:
+def test_progress_is_silent_without_a_terminal() -> None:
     console = Console(file=io.StringIO())
     with progress(console, "mine", 5) as observe:
         observe(Round(1, {"accuracy": 0.5}, ()))

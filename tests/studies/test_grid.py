@@ -1,4 +1,4 @@
-"""A spec over a grid of choices: every cell is the run that its place says."""
+"""Grids: every cell is the run of its row, column and panel."""
 
 import os
 import statistics
@@ -44,7 +44,7 @@ def small(**axes: Any) -> Grid:
 
 
 def deadly() -> None:
-    """A model that takes its process with it."""
+    """A model that kills its process."""
     os._exit(1)
 
 
@@ -240,7 +240,7 @@ def test_without_recording_the_numbers_are_the_same_and_nothing_is_written(
     assert {each.path for _, each in unrecorded} == {None}
 
 
-def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_own(
+def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -254,14 +254,14 @@ def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_own(
     assert len(finished_runs(tmp_path)) == 4
 
 
-def test_a_failing_cell_is_a_hole_with_its_reason(tmp_path: Path) -> None:
+def test_a_failing_cell_has_no_mean_but_the_reason(tmp_path: Path) -> None:
     grid = small(columns="data.clients=3,100000", rows="weighing=samples,uniform", seeds=[0])
     results = run_grid(grid, tmp_path)
     assert [bool(outcome.error) for _, outcome in results] == [False, True, False, True]
     means = grid_results(grid, results, "accuracy")
-    hole = means.entry("", "samples", "100000")
-    assert hole.mean is None
-    assert "100000" in hole.error
+    failed = means.entry("", "samples", "100000")
+    assert failed.mean is None
+    assert "100000" in failed.error
     assert means.entry("", "samples", "3").mean is not None
 
 
@@ -297,7 +297,7 @@ def test_grid_results_have_means_and_deviations_over_the_seeds() -> None:
 def test_runs_side_by_side_share_the_cores(
     workers: int, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run in a worker's process thinks that it has so many cores, whatever the machine has."""
+    """A worker process is limited to its share of the cores."""
     monkeypatch.setattr(parallel_runs, "cores", lambda: 4)
     with parallel_runs._processes(workers) as pool:
         assert pool.submit(os.getenv, SHARE).result() == str(each)
