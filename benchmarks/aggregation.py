@@ -1,12 +1,12 @@
-"""What weighing and combining cost, beside one Gram matrix and one weighted mean of the same updates.
+"""Time of every weighing rule, compared with one Gram matrix and one weighted mean of the same updates.
 
     python benchmarks/aggregation.py                 # every rule and shape, ByzFL, an 8 GB file; ten minutes
-    python benchmarks/aggregation.py --quick         # small shapes and a small file, some minutes
+    python benchmarks/aggregation.py --quick         # small shapes and a small file; a few minutes
     python benchmarks/aggregation.py --rules ivar-vb krum --no-peers --no-file
 
-In each repetition the Gram matrix and a mix are timed, then what every rule does beyond them; the time of a
-rule is their sum, and ratios are formed within the repetition. ByzFL is fetched on first use. Writes
-benchmarks/results/aggregation.md and .json as results come in.
+Each repetition times the Gram matrix, the weighted mean ("mix"), and the remaining work of every rule. A
+rule's time is their sum; ratios are taken within a repetition. ByzFL is downloaded on first use. Results are
+written to benchmarks/results/aggregation.md and .json as they come in.
 """
 
 import argparse
@@ -33,13 +33,13 @@ from steelyard.specs import registry
 HERE = Path(__file__).parent
 SHAPES = [(clients, size) for size in (10**5, 10**6, 10**7) for clients in (20, 100, 500)]
 QUICK = [(20, 10**5), (100, 10**5), (20, 10**6)]
-MOST_BYTES = 4e9
-LONG = 2e10  # J²K from which fewer repetitions must do
+MAX_BYTES = 4e9
+LONG = 2e10  # J²K; from here on, fewer repetitions
 FILE_RULE = "ivar-vb"
 
 
 def time_shape(clients: int, size: int, rules: list[str]) -> Iterator[dict[str, Any]]:
-    """Every rule on clean updates, then on the same with outliers."""
+    """Time every rule on clean updates, then on the same updates with outliers."""
     rows = updates(clients, size)
     baseline(rows)
     repetitions = 3 if clients**2 * size >= LONG else 7
@@ -52,7 +52,7 @@ def time_shape(clients: int, size: int, rules: list[str]) -> Iterator[dict[str, 
 
 
 def call(module: str, *arguments: object) -> Iterator[dict[str, Any]]:
-    """What a program of `contenders/` says, line by line."""
+    """Run a program of `contenders/`; yields the JSON lines that it prints."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")])}
     command = [sys.executable, "-m", f"contenders.{module}", *map(str, arguments)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
@@ -64,7 +64,7 @@ def call(module: str, *arguments: object) -> Iterator[dict[str, Any]]:
 
 
 def time_file(clients: int, size: int) -> dict[str, Any]:
-    """A file of updates, written once, weighed by a process of its own."""
+    """Write a file of updates, then weigh and combine it in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         if shutil.disk_usage(folder).free < 1.2 * 4 * clients * size:
             raise UnavailableError("the disk is too full")
@@ -73,8 +73,8 @@ def time_file(clients: int, size: int) -> dict[str, Any]:
         with path.open("wb") as file:
             for _ in range(clients):
                 file.write(common + random.standard_normal(size, dtype=np.float32))
-        [said] = call("mapped_file", path, clients, size, FILE_RULE)
-        return {"clients": clients, "size": size, "rule": FILE_RULE, "bytes": path.stat().st_size, **said}
+        [times] = call("mapped_file", path, clients, size, FILE_RULE)
+        return {"clients": clients, "size": size, "rule": FILE_RULE, "bytes": path.stat().st_size, **times}
 
 
 def note(text: str) -> None:
@@ -88,9 +88,9 @@ def arguments() -> argparse.Namespace:
     rules = list(registry.names("weighing"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rules", nargs="+", choices=rules, default=rules)
-    parser.add_argument("--no-peers", action="store_true", help="leave out ByzFL and the naive loop")
-    parser.add_argument("--no-file", action="store_true", help="leave out the memory-mapped file")
-    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="where ByzFL lives")
+    parser.add_argument("--no-peers", action="store_true", help="skip ByzFL and the naive loop")
+    parser.add_argument("--no-file", action="store_true", help="skip the memory-mapped file")
+    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="folder to install ByzFL in")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     return parser.parse_args()
 
@@ -111,8 +111,8 @@ def main() -> None:
     found["peak"] = peak()
     for clients, size in QUICK if options.quick else SHAPES:
         note(f"J = {clients}, K = {size:,}")
-        if 4 * clients * size > MOST_BYTES:
-            skip(f"J = {clients}, K = {size:,} is left out: {4 * clients * size / 1e9:.0f} GB.")
+        if 4 * clients * size > MAX_BYTES:
+            skip(f"J = {clients}, K = {size:,} is skipped: {4 * clients * size / 1e9:.0f} GB.")
             continue
         for result in time_shape(clients, size, options.rules):
             found["rules"].append(result)
@@ -123,18 +123,18 @@ def main() -> None:
         found["naive"] = naive_ivar(*shape)
         found["peers"] = {"clients": shape[0], "size": shape[1], "rules": []}
         try:
-            for said in call("byzfl_rules", folder_of("byzfl", options.venvs), *shape, 5):
-                note(f"  ByzFL, {said['rule']}: steelyard is {said['faster']:.1f} × as fast")
-                found["peers"]["rules"].append(said)
+            for times in call("byzfl_rules", folder_of("byzfl", options.venvs), *shape, 5):
+                note(f"  ByzFL, {times['rule']}: steelyard is {times['faster']:.1f} × as fast")
+                found["peers"]["rules"].append(times)
                 save()
         except UnavailableError as error:
-            skip(f"ByzFL is left out: {error}.")
+            skip(f"ByzFL is skipped: {error}.")
     if not options.no_file:
         note("the memory-mapped file")
         try:
             found["file"] = time_file(*((50, 10**6) if options.quick else (200, 10**7)))
         except UnavailableError as error:
-            skip(f"The file is left out: {error}.")
+            skip(f"The file is skipped: {error}.")
     save()
     print(markdown(found))
 

@@ -1,8 +1,8 @@
-"""What does alignment add to a training step? Its forms beside the plain step, on 64 images of MNIST's size.
+"""Time of a training step with the alignment objective, compared with plain cross-entropy.
 
 python benchmarks/alignment_step.py
 
-The steps take turns, and ratios are formed within a turn; one thread.
+64 images of MNIST's size, one thread. The steps take turns, and ratios are taken within a turn.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ FORMS: dict[str, Objective] = {
 
 
 def stepper(model: nn.Module, objective: Objective) -> Callable[[], object]:
-    """One training step, as a client makes it."""
+    """A function that makes one training step as a client does."""
     scratch, layout = working_copy_of(model), layout_of(model)
     scratch.model.train()
     offers = {"direction": torch.randn(layout.num_parameters)}

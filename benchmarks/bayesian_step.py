@@ -1,9 +1,9 @@
-"""What do Bayesian layers add to a training step? hybrid-cnn with its last 0 to 3 linear layers Bayesian.
+"""Time of a training step of hybrid-cnn with its last n = 0 to 3 linear layers Bayesian.
 
 python benchmarks/bayesian_step.py
 
-On images of FashionMNIST's size, with Adam; n = 0 minimises the cross-entropy, the others the negative ELBO.
-The last column is n = 3 without the KL. The steps take turns, ratios are formed within a turn; one thread.
+Images of FashionMNIST's size, Adam, one thread. n = 0 minimises the cross-entropy, the others the negative
+ELBO; the last column is n = 3 without the KL term. The steps take turns, and ratios are taken within a turn.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ COLUMNS: dict[str, tuple[int, Objective]] = {
 
 
 def stepper(last: int, objective: Objective, size: int) -> Callable[[], object]:
-    """One training step, as a client makes it."""
+    """A function that makes one training step as a client does."""
     model = bayesian(hybrid_cnn(SHAPE, CLASSES), last)
     scratch, sharing = working_copy_of(model), Posterior()
     scratch.model.train()

@@ -1,4 +1,4 @@
-"""Should images stay bytes until a batch needs them, or be converted once? Time and memory, side by side.
+"""Time and memory of images stored as bytes and converted per batch, or stored as floats.
 
     python benchmarks/data_format.py
 

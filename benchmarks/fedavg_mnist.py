@@ -1,9 +1,9 @@
-"""FedAvg on MNIST in the FedBaC report's setting: accuracy over three seeds, wall time, and where it goes.
+"""FedAvg on MNIST in the FedBaC report's setting: accuracy over three seeds, wall time, and a profile.
 
     python benchmarks/fedavg_mnist.py            # three seeds of 60 rounds, then a profile of one round
-    python benchmarks/fedavg_mnist.py --rounds 3 --seeds 0 --out /tmp/runs   # a quick look
+    python benchmarks/fedavg_mnist.py --rounds 3 --seeds 0 --out /tmp/runs   # a quick check
 
-Prints Markdown; benchmarks/README.md holds the last full result.
+Prints Markdown. The last full result is in benchmarks/README.md.
 """
 
 import argparse

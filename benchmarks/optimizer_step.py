@@ -1,4 +1,4 @@
-"""What does an optimiser step cost on a small model? torch.optim's classes beside their functional form.
+"""Time of an optimiser step on a small model: torch.optim's classes and their functional form.
 
 python benchmarks/optimizer_step.py
 """

@@ -1,4 +1,4 @@
-"""How long does dealing 60,000 labels to 1,000 clients take?
+"""Time to partition 60,000 labels among 1,000 clients.
 
 python benchmarks/partitions.py
 """

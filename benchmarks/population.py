@@ -1,9 +1,9 @@
-"""What a population costs: 100 clients of many train in each round.
+"""Time and memory of a round with 100 clients, drawn from populations of different sizes.
 
     python benchmarks/population.py
 
-Every client holds 20 of scikit-learn's digits, drawn when the client is made. Each population runs in a
-process of its own. Prints Markdown.
+Every client has 20 of scikit-learn's digits, drawn when the client is created. Each population runs in its
+own process. Prints Markdown.
 """
 
 import resource
@@ -24,7 +24,7 @@ ROUNDS = 10
 
 
 def measure(count: int) -> None:
-    """Seconds to build, median milliseconds of a round, and the most memory that was in use."""
+    """Print the seconds to build, the median milliseconds of a round, and the peak memory."""
     data = digits()
 
     def make(name: str) -> sy.Client:
@@ -33,9 +33,9 @@ def measure(count: int) -> None:
 
     torch.manual_seed(0)
     start = time.perf_counter()
-    people = sy.Population((f"person-{number:06d}" for number in range(count)), make)
+    population = sy.Population((f"person-{number:06d}" for number in range(count)), make)
     federation = sy.Federation(
-        people, mlp((1, 8, 8), 10), test=data.test, clients_per_round=100, rounds=ROUNDS, engine=Serial()
+        population, mlp((1, 8, 8), 10), test=data.test, clients_per_round=100, rounds=ROUNDS, engine=Serial()
     )
     built = time.perf_counter() - start
     result = federation.run(lambda round: times.append(sum(round.seconds.values())))

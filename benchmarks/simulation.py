@@ -1,13 +1,13 @@
-"""Simulation side by side: steelyard's engines, a hand-written PyTorch loop, Flower and pfl.
+"""Simulation speed of steelyard's engines, a hand-written PyTorch loop, Flower and pfl.
 
-    python benchmarks/simulation.py                     # every setting and contender, three passes in turn
+    python benchmarks/simulation.py                     # every setting and contender, three passes
     python benchmarks/simulation.py --only a e --contenders loop pool flower --passes 1 --json raw.json
 
-Everyone gets the same data, initial model, clients, batches and evaluation of the whole test set after each
-round, and runs as a process of its own (`contenders/`), in turn within each pass, so that a noisy machine
-hits all alike. The first round is not timed. Flower and pfl are installed on first use, each in a virtual
-environment of its own. Markdown on standard output, progress on standard error; benchmarks/README.md holds
-the last full result.
+All contenders get the same data, initial model, clients, batches and evaluation of the whole test set after
+each round. Each runs in its own process (`contenders/`). They take turns in each pass, so that other load on
+the machine slows all of them equally. The first round is not timed. Flower and pfl are installed on first
+use, each in its own virtual environment. Prints Markdown on standard output and progress on standard error.
+The last full result is in benchmarks/README.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from contenders.peers import QUIET, UnavailableError, python_of
 from contenders.plans import PLANS, peak, prepare
-from contenders.process import keep_house, run
+from contenders.process import adopt_orphans, run
 from contenders.report import ENGINES, Results, header, middle, milliseconds, report, table
 from contenders.setting import Setting
 
@@ -32,7 +32,7 @@ from steelyard.specs import registry
 HERE = Path(__file__).parent
 PROGRAMS = {"loop": "loop", "flower": "flower_simulation", "pfl": "pfl_simulation"}
 CONTENDERS = ("loop", *ENGINES, "flower", "pfl")
-ENOUGH = 20.0  # seconds of rounds after which a contender need not go on
+ENOUGH = 20.0  # seconds of timed rounds after which a contender is stopped
 
 
 class Job(NamedTuple):
@@ -49,11 +49,11 @@ def engine_job(label: str, setting: Setting, **choice: Any) -> Job:
 
 
 def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
-    """A contender in a setting; whoever cannot take part says why."""
+    """A contender in a setting; raises UnavailableError with the reason if it cannot run."""
     if contender in ENGINES:
         try:
             registry.build("engines", {"name": contender})
-        except Exception as error:  # not there yet, or its extra is not installed
+        except Exception as error:  # its optional dependency is not installed
             raise UnavailableError(str(error)) from error
         return engine_job(contender, setting, name=contender)
     python = sys.executable if contender == "loop" else python_of(contender, venvs)
@@ -61,23 +61,23 @@ def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
     return Job(contender, command, len(setting.cohorts))
 
 
-def compare(jobs: Sequence[Job], passes: int, limit: float, weigh: bool = True) -> Results:
-    """Everyone in turn in each pass, then once more to see the memory; whoever fails is not asked again."""
+def compare(jobs: Sequence[Job], passes: int, limit: float, memory: bool = True) -> Results:
+    """Run the jobs in turn in each pass, then once more to measure memory; failed jobs are not run again."""
     env = {**QUIET, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")])}
     results: Results = {job.label: [] for job in jobs}
-    for number in range(1, passes + 1 + weigh):
-        weighing = number > passes
+    for number in range(1, passes + 1 + memory):
+        measuring = number > passes
         for job in jobs:
             before = results[job.label]
             if before and before[-1].problem:
                 continue
             start = time.perf_counter()
-            outcome = run(job.command, env, job.rounds, limit=limit, enough=ENOUGH, weigh=weighing)
-            if weighing:
+            outcome = run(job.command, env, job.rounds, limit=limit, enough=ENOUGH, memory=measuring)
+            if measuring:
                 before[0].megabytes = None if outcome.problem else outcome.megabytes
             else:
                 before.append(outcome)
-            what = "memory" if weighing else f"pass {number}"
+            what = "memory" if measuring else f"pass {number}"
             took = f"{time.perf_counter() - start:.1f} s, {outcome.others:.0%} of the machine busy otherwise"
             note(f"  {job.label}, {what}: {outcome.problem or took}")
     return results
@@ -90,7 +90,7 @@ def doubling(folder: Path, passes: int, limit: float) -> Results:
         spec = {**PLANS["a"].spec, "clients_per_round": count, "evaluate_every": 10**6}
         setting = prepare(PLANS["a"]._replace(spec=spec), folder / f"a{count}")
         jobs.append(engine_job(str(count), setting, name="pool"))
-    results = compare(jobs, passes, limit, weigh=False)
+    results = compare(jobs, passes, limit, memory=False)
     cells = {count: milliseconds("", outcomes) for count, outcomes in results.items()}
     for count, twice in (("4", "8"), ("8", "16")):
         before, after = middle(results[count]), middle(results[twice])
@@ -108,7 +108,7 @@ def workers(settings: Mapping[str, Setting], passes: int, limit: float) -> dict[
     rows, found = {}, {}
     for key, setting in settings.items():
         jobs = [engine_job(str(count), setting, name="pool", workers=count) for count in (1, 2)]
-        found[key] = results = compare(jobs, passes, limit, weigh=False)
+        found[key] = results = compare(jobs, passes, limit, memory=False)
         one, two = middle(results["1"]), middle(results["2"])
         cells = {
             f"{count} worker{'s' * (count == '2')}": milliseconds("", outcomes)
@@ -120,7 +120,7 @@ def workers(settings: Mapping[str, Setting], passes: int, limit: float) -> dict[
 
 
 def save(path: Path | None, **raw: Any) -> None:
-    """Keep the raw numbers so far."""
+    """Write the raw numbers so far."""
     if path is not None:
         path.write_text(json.dumps(raw, indent=1, default=asdict) + "\n", "utf-8")
 
@@ -138,13 +138,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--limit", type=float, default=180, help="seconds for a contender in a setting")
     parser.add_argument("--json", type=Path, help="a file for the raw numbers")
-    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="where Flower and pfl live")
+    parser.add_argument(
+        "--venvs", type=Path, default=HERE / ".venvs", help="folder of Flower's and pfl's venvs"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
-    keep_house()
+    adopt_orphans()
     speed = peak()
     found: dict[str, Results] = {}
     settings: dict[str, Setting] = {}
@@ -157,18 +159,18 @@ def main() -> None:
             settings[key] = prepare(PLANS[key], folder / key)
             speed = max(speed, peak())  # the machine may have been busy before
             jobs = []
-            for contender in [each for each in options.contenders if each not in skipped]:
+            for contender in [name for name in options.contenders if name not in skipped]:
                 try:
                     jobs.append(job_for(contender, settings[key], options.venvs))
                 except UnavailableError as error:
                     skipped[contender] = str(error)
-                    note(f"  {contender} is left out: {error}")
+                    note(f"  {contender} is skipped: {error}")
             found[key] = compare(jobs, options.passes, options.limit)
             save(options.json, header=header(found), peak=speed, settings=found)
         print(header(found))
         report(found, settings, speed)
         for contender, reason in skipped.items():
-            print(f"\n* {contender} is left out: {reason}")
+            print(f"\n* {contender} is skipped: {reason}")
         if "pool" in options.contenders and "a" in settings:
             note("the pool in (a) with 4, 8 and 16 clients a round")
             more["doubling"] = doubling(folder, options.passes, options.limit)

@@ -1,4 +1,4 @@
-"""Training steps beside each other: they take turns, and ratios are formed within a turn, on one thread."""
+"""Times training steps on one thread. The steps take turns, and ratios are taken within a turn."""
 
 import argparse
 import statistics
@@ -13,18 +13,18 @@ Step = Callable[[], object]
 def show(
     about: str | None, corner: str, columns: Sequence[str], rows: Mapping[str, Callable[[], list[Step]]]
 ) -> None:
-    """A Markdown table: for each row, milliseconds of each column's step and its ratio to the first's."""
+    """Print a Markdown table: milliseconds of each column's step, and its ratio to the first column."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=3, help="of each column in a turn")
-    chosen = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=3, help="steps of each column in a turn")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"| {corner} | " + " | ".join(f"{name}, ms" for name in columns) + " |")
     print("|---" * (1 + len(columns)) + "|")
     for name, make in rows.items():
         steps = make()
-        turns = [[milliseconds(step, chosen.steps) for step in steps] for _ in range(chosen.turns + 2)][2:]
+        turns = [[milliseconds(step, options.steps) for step in steps] for _ in range(options.turns + 2)][2:]
         times = [statistics.median(column) for column in zip(*turns, strict=True)]
         ratios = [statistics.median(turn[place] / turn[0] for turn in turns) for place in range(len(steps))]
         cells = [f"{times[0]:.2f}"]

@@ -1,4 +1,4 @@
-"""Record `steelyard run` in a real terminal as docs/demo.svg: a moment of the progress display, then the end.
+"""Record `steelyard run` in a pseudo-terminal as docs/demo.svg: a frame of the progress bar and the result.
 
 python docs/record_demo.py
 """
@@ -19,7 +19,7 @@ WIDTH = 80
 
 
 def record(folder: str) -> str:
-    """Everything the command writes to a terminal of our width."""
+    """Everything that the command writes to a terminal of WIDTH columns."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
     command = [sys.executable, "-m", "steelyard", "run"]
@@ -29,7 +29,7 @@ def record(folder: str) -> str:
         while True:
             try:
                 piece = os.read(leader, 4096)
-            except OSError:  # the other side closed
+            except OSError:  # the command has ended
                 break
             if not piece:
                 break

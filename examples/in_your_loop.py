@@ -1,7 +1,7 @@
-"""The third door inside another framework: named arrays from named clients in, the next model out.
+"""steelyard's rules inside another framework: arrays from clients in, the next model out.
 
-What clients send to Flower and to NVFlare comes to dictionaries of numpy arrays. `merge` works on those;
-README.md shows the few lines around it in either. Here plain functions stand in for the framework.
+Clients of Flower and NVFlare send dictionaries of numpy arrays. `merge` works on those; README.md shows how
+to call it from either framework. Here plain functions take the place of the framework.
 
 python examples/in_your_loop.py
 """
@@ -13,9 +13,9 @@ import steelyard as sy
 
 
 def merge(model, sent, state, rule="majority"):
-    """The next model, each client's weight, and the rule's state; `sent` is {client: (arrays, count)}."""
+    """The next model, {client: weight}, and the rule's state; `sent` is {client: (arrays, count)}."""
     names = sorted(name for name, (arrays, count) in sent.items() if fits(arrays, count, model))
-    keys = [key for key, array in model.items() if array.dtype.kind == "f"]  # counters are no evidence
+    keys = [key for key, array in model.items() if array.dtype.kind == "f"]  # without integer counters
     if not names:
         return model, {}, state
     before = np.concatenate([model[key].ravel() for key in keys])
@@ -29,19 +29,19 @@ def merge(model, sent, state, rule="majority"):
 
 
 def fits(arrays, count, model):
-    """Rules are for what is plausible and wrong. What is malformed is left out before."""
+    """Whether a reply is well-formed. Weighing rules handle wrong values, not wrong shapes or NaN."""
     return (
         arrays.keys() == model.keys()
         and all(arrays[key].shape == model[key].shape for key in model)
         and all(arrays[key].dtype == model[key].dtype for key in model)
-        and all(np.all(np.abs(arrays[key]) < 1e9) for key in model)  # false for NaN, too
+        and all(np.all(np.abs(arrays[key]) < 1e9) for key in model)  # also false for NaN
         and isinstance(count, int | float)
         and 0 < count < 1e9
     )
 
 
 def train(model, x, y):
-    """A client's work, however it is done; here ten steps of softmax regression."""
+    """Local training of a client: here ten steps of softmax regression."""
     weight, bias = model["weight"].copy(), model["bias"].copy()
     for _ in range(10):
         scores = np.exp(x @ weight + bias)
@@ -59,9 +59,9 @@ def main():
     state = None
     for number in range(1, 16):
         sent = {f"site-{i}": (train(model, x[rows], y[rows]), len(rows)) for i, rows in enumerate(parts)}
-        learned, count = sent["site-2"]  # sends the opposite, and claims a hundred times the examples
+        learned, count = sent["site-2"]  # reverses its update, and claims a hundred times its examples
         sent["site-2"] = ({key: 2 * model[key] - array for key, array in learned.items()}, 100 * count)
-        sent["site-4"] = ({"weight": np.ones(1, np.float32)}, 1)  # sends something else altogether
+        sent["site-4"] = ({"weight": np.ones(1, np.float32)}, 1)  # sends arrays of the wrong shape
 
         model, weights, state = merge(model, sent, state)
 

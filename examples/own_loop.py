@@ -1,6 +1,6 @@
-"""The third door: one rule in your own loop. Plain tensors in, weights with evidence out.
+"""One weighing rule in your own training loop: tensors in, weights and evidence out.
 
-Four parties of unequal size; the last one sends the opposite of what it learned.
+Four clients of unequal size; the last one reverses its update.
 
 python examples/own_loop.py
 """
@@ -17,15 +17,15 @@ import steelyard as sy
 images, labels = load_digits(return_X_y=True)
 x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
 order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-test, *parties = torch.split(order, [300, 700, 400, 250, 147])
+test, *clients = torch.split(order, [300, 700, 400, 250, 147])
 
-torch.set_num_threads(1)  # such small tensors are faster on one
+torch.set_num_threads(1)  # faster for such small tensors
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
 def train(start: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-    """A party's work, however you do it; here ten steps of plain SGD. Returns its parameters."""
+    """Local training of a client, here ten steps of SGD; returns the flat parameters."""
     local = copy.deepcopy(start)
     optimizer = torch.optim.SGD(local.parameters(), lr=0.5)
     for _ in range(10):
@@ -38,14 +38,14 @@ def train(start: nn.Module, rows: torch.Tensor) -> torch.Tensor:
 state = None
 for number in range(1, 16):
     before = parameters_to_vector(model.parameters()).detach()
-    updates = torch.stack([train(model, rows) - before for rows in parties])
+    updates = torch.stack([train(model, rows) - before for rows in clients])
     updates[-1] *= -1
 
-    counts = [len(rows) for rows in parties]
+    counts = [len(rows) for rows in clients]
     weighed = sy.weigh(updates, rule="majority", num_examples=counts, round=number, state=state)
     merged = sy.combine(updates, weighed.weights, rule="mean")
 
-    state = weighed.state  # a rule that learns over rounds remembers here
+    state = weighed.state  # what the rule remembers for the next round
     vector_to_parameters(before + merged.mean, model.parameters())
     if number % 5 == 0:
         accuracy = (model(x[test]).argmax(1) == y[test]).float().mean()

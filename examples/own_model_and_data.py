@@ -1,4 +1,4 @@
-"""The second door: your own model and data. Four clinics of unequal size, one of them with bad labels.
+"""A federation of your own model and data: four clinics of unequal size, one of them with wrong labels.
 
 python examples/own_model_and_data.py
 """
@@ -16,14 +16,14 @@ x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.25, strati
 scaler = StandardScaler().fit(x_train)
 x_train, x_test = scaler.transform(x_train), scaler.transform(x_test)
 
-# Each clinic brings (inputs, targets) as arrays, tensors or a torch Dataset, and perhaps its own test data.
+# Each clinic has (inputs, targets) as arrays, tensors or a torch Dataset, and optionally its own test data.
 cuts = {"berlin": (0, 200), "lyon": (200, 320), "porto": (320, 400), "turku": (400, 426)}
 clinics = []
 for name, (start, stop) in cuts.items():
-    labels = 1 - y_train[start:stop] if name == "porto" else y_train[start:stop]  # porto mixed up its labels
+    labels = 1 - y_train[start:stop] if name == "porto" else y_train[start:stop]  # porto's labels are swapped
     clinics.append(sy.Client(name, (x_train[start:stop], labels), test=(x_test, y_test)))
 
-torch.manual_seed(0)  # the initial weights are yours; everything after them follows `seed`
+torch.manual_seed(0)  # for the initial weights; all other randomness comes from `seed`
 model = nn.Sequential(nn.Linear(30, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
 
 algorithm = sy.Algorithm(
@@ -41,4 +41,4 @@ for row in result.clients[-len(clinics) :]:
         f"{row['client']:7s} weight {row['weight']:.3f}  ‖update‖ {row['norm']:.2f}  "
         f"training loss {row['loss']:.3f}"
     )
-print("porto's loss stays high: its labels contradict everyone else's.")
+print("porto's loss stays high: its labels contradict those of the others.")

@@ -1,4 +1,4 @@
-"""The first door: run a preset, change what you like, read the result.
+"""Run a preset with some settings changed, and read the result.
 
 python examples/run_a_spec.py
 """
@@ -20,7 +20,7 @@ for row in result.history[2::3]:
         f"{row['round']:5d}  {row['accuracy']:8.3f}  {row['loss']:.3f}  {row['client_accuracy_worst10']:8.3f}"
     )
 
-print("\nwho counted in the last round, and how much")
+print("\nclients in the last round")
 for row in result.clients:
     if row["round"] == 15:
         print(
@@ -28,7 +28,7 @@ for row in result.clients:
             f"‖update‖ {row['norm']:.2f}, accuracy {row['accuracy']:.3f}"
         )
 
-# Everything is also on disk: the resolved spec, a row for each client and round, and the model.
+# The run is recorded: the complete spec, one row per client and round, and the model.
 run = sy.Run(result.path)
 print(
     f"\n{run.path} has {len(run.rounds)} rounds, {len(run.clients)} client rows, status {run.meta['status']}"

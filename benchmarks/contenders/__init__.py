@@ -1,1 +1,1 @@
-"""Everyone who takes part in `benchmarks/simulation.py`, each a program of its own."""
+"""The programs that `benchmarks/simulation.py` and `benchmarks/aggregation.py` run as processes."""

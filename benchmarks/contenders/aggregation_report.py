@@ -1,4 +1,4 @@
-"""What the numbers of benchmarks/aggregation.py come to, as Markdown."""
+"""The results of benchmarks/aggregation.py as Markdown."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def markdown(found: Results) -> str:
-    """All tables of which there are numbers."""
+    """All tables that have results."""
     parts = [found["header"], *_baseline(found)]
     for scene, words in SCENES.items():
         parts += _rules(found["rules"], scene, words)
@@ -39,12 +39,12 @@ def _shapes(results: list[Results]) -> list[str]:
 
 
 def _baseline(found: Results) -> list[str]:
-    """One Gram matrix: J (J + 1) K multiplications and additions, float64, and the norms before it."""
+    """One Gram matrix: J (J + 1) K multiplications and additions in float64, and the norms."""
     rows = []
     for label in _shapes(found["rules"]):
-        here = [each for each in found["rules"] if shape(each) == label]
+        here = [result for result in found["rules"] if shape(result) == label]
         gram, mix = (
-            statistics.median(value for each in here for value in each["raw"][name])
+            statistics.median(value for result in here for value in result["raw"][name])
             for name in ("gram", "mix")
         )
         work = here[0]["clients"] * (here[0]["clients"] + 1) * here[0]["size"]
@@ -56,14 +56,14 @@ def _baseline(found: Results) -> list[str]:
 
 
 def _rules(results: list[Results], scene: str, words: str) -> list[str]:
-    """Every rule, from updates to their mean: the ratio to Gram + mix, and iterations if it iterates."""
-    here = [each for each in results if each["scene"] == scene]
+    """Each rule's time from updates to their mean as a ratio to Gram + mix, and its number of iterations."""
+    here = [result for result in results if result["scene"] == scene]
     if not here:
         return []
     cells: dict[str, dict[str, str]] = {}
-    for each in here:
-        steps = "" if each["iterations"] is None else f" ({each['iterations']:.0f})"
-        cells.setdefault(each["rule"], {})[shape(each)] = f"{each['ratio']:.2f}{steps}"
+    for result in here:
+        steps = "" if result["iterations"] is None else f" ({result['iterations']:.0f})"
+        cells.setdefault(result["rule"], {})[shape(result)] = f"{result['ratio']:.2f}{steps}"
     labels = _shapes(here)
     rows = [[f"`{rule}`", *(cells[rule].get(label, "") for label in labels)] for rule in cells]
     title = f"Weighing + mixing, as a multiple of Gram + mix (iterations): {words}"
@@ -71,16 +71,16 @@ def _rules(results: list[Results], scene: str, words: str) -> list[str]:
 
 
 def _own(results: list[Results]) -> list[str]:
-    """The J×J work of a rule does not depend on K: the median over all sizes, of the slower scene."""
+    """The J × J work of a rule, which does not depend on K: the median over all K, of the slower scene."""
     if not results:
         return []
-    clients = sorted({each["clients"] for each in results})
+    clients = sorted({result["clients"] for result in results})
     rows = []
-    for rule in dict.fromkeys(each["rule"] for each in results):
+    for rule in dict.fromkeys(result["rule"] for result in results):
         cells = [f"`{rule}`"]
         for count in clients:
-            mine = [each for each in results if each["rule"] == rule and each["clients"] == count]
-            scenes = {scene: [e["own"] for e in mine if e["scene"] == scene] for scene in SCENES}
+            here = [one for one in results if one["rule"] == rule and one["clients"] == count]
+            scenes = {scene: [one["own"] for one in here if one["scene"] == scene] for scene in SCENES}
             medians = [statistics.median(values) for values in scenes.values() if values]
             cells.append(milliseconds(max(medians)) if medians else "")
         rows.append(cells)
@@ -93,13 +93,13 @@ def _peers(peers: Results | None) -> list[str]:
         return []
     rows = [
         [
-            each["rule"],
-            milliseconds(each["steelyard"]),
-            milliseconds(each["byzfl"]),
-            f"{each['faster']:.1f} ×",
-            "yes" if each["same"] else f"differ by {each['difference']:.1g}",
+            result["rule"],
+            milliseconds(result["steelyard"]),
+            milliseconds(result["byzfl"]),
+            f"{result['faster']:.1f} ×",
+            "yes" if result["same"] else f"differ by {result['difference']:.1g}",
         ]
-        for each in peers["rules"]
+        for result in peers["rules"]
     ]
     title = f"Beside ByzFL 0.0.11, {shape(peers)}, 10 % outliers"
     return table(title, ("rule", "steelyard, ms", "ByzFL, ms", "faster by", "same result"), rows)

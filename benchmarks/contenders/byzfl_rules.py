@@ -1,4 +1,4 @@
-"""ByzFL's aggregators beside steelyard's, in one process with one torch, on the same updates.
+"""ByzFL's aggregators and steelyard's rules on the same updates, in one process with the same torch.
 
 python -m contenders.byzfl_rules FOLDER CLIENTS SIZE REPETITIONS
 """
@@ -22,7 +22,7 @@ Pair = tuple[Callable[[], Tensor], Callable[[], Tensor]]
 
 
 def load(folder: Path) -> Any:
-    """ByzFL's aggregators without the package around them, which wants torchvision and seaborn."""
+    """ByzFL's aggregators without the rest of the package, which needs torchvision and seaborn."""
     package = types.ModuleType("byzfl")
     package.__path__ = [str(folder / "byzfl")]
     sys.modules["byzfl"] = package
@@ -34,9 +34,9 @@ def weighed_mean(rows: Tensor, rule: str, **settings: Any) -> Tensor:
 
 
 def pairs(byzfl: Any, rows: Tensor) -> dict[str, Pair]:
-    """The same rule on both sides. ByzFL's Krum adds up one neighbour more, hence f − 1.
+    """{rule: (ours, ByzFL's)}. ByzFL's Krum adds up one neighbour more, hence f − 1.
 
-    ByzFL's geometric median makes a fixed number of steps: as many as ours needs, and its default.
+    ByzFL's geometric median makes a fixed number of steps: timed with as many as ours needs, and its default.
     """
     clients = len(rows)
     f, trim = clients // 10, clients // 5
@@ -68,7 +68,7 @@ def main() -> None:
         difference = float((ours() - theirs()).abs().max())
         same = torch.allclose(ours(), theirs(), rtol=1e-4, atol=1e-5)
         taken = in_turns({"steelyard": ours, "byzfl": theirs}, repetitions)
-        said = {
+        result = {
             "rule": name,
             "steelyard": statistics.median(taken["steelyard"]),
             "byzfl": statistics.median(taken["byzfl"]),
@@ -76,7 +76,7 @@ def main() -> None:
             "same": same,
             "difference": difference,
         }
-        print(json.dumps(said), flush=True)
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Flower's simulation: its Message API and FedAvg, a SuperNode for each client, one CPU for a client at work.
+"""Flower's simulation: Message API, FedAvg, one SuperNode per client, one CPU per running client.
 
-`run_simulation` runs the same simulation runtime as `flwr run`, without a SuperLink to start and to stop.
+`run_simulation` uses the same simulation runtime as `flwr run`, without starting a SuperLink.
 """
 
 import os
@@ -26,7 +26,7 @@ from contenders.setting import (
 
 
 class SameClients(FedAvg):
-    """FedAvg that tells each node which client to be, so that everyone trains the same clients."""
+    """FedAvg that assigns a client to each node, so that all contenders train the same clients."""
 
     def __init__(self, setting: Setting) -> None:
         count, sampled = setting.facts["clients"], len(setting.cohorts[0])

@@ -1,4 +1,4 @@
-"""The hand-written loop: what one would write in an afternoon. Floats in memory, both cores by threads."""
+"""A hand-written PyTorch loop without a framework: floats in memory, both cores by threads."""
 
 import copy
 import time
@@ -25,8 +25,8 @@ def main() -> None:
 
 
 def merge(model: nn.Module, locals_: list[nn.Module], counts: list[int]) -> None:
-    """The mean of the clients' models, weighted by their examples, becomes the model."""
-    states = [each.state_dict() for each in locals_]
+    """Load the mean of the clients' models, weighted by their examples, into the model."""
+    states = [local.state_dict() for local in locals_]
     shares = [count / sum(counts) for count in counts]
     merged = {
         name: sum(state[name] * share for state, share in zip(states, shares, strict=True))

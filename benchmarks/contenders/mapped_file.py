@@ -1,4 +1,4 @@
-"""Weigh and combine a file of updates that need not fit in memory; say how long it took and what it took.
+"""Weigh and combine a file of updates that need not fit in memory; print seconds and memory.
 
 python -m contenders.mapped_file FILE CLIENTS SIZE RULE
 """
@@ -21,12 +21,11 @@ def main() -> None:
     weights = sy.weigh(rows[:, :1000], rule).weights
     weighing = seconds(lambda: weights.copy_(sy.weigh(rows, rule).weights))
     combining = seconds(lambda: sy.combine(rows, weights))
-    said = {"weigh": weighing, "combine": combining, "before": before, "megabytes": megabytes()}
-    print(json.dumps(said))
+    print(json.dumps({"weigh": weighing, "combine": combining, "before": before, "megabytes": megabytes()}))
 
 
 def megabytes() -> float:
-    """The most resident memory until now (Linux); ru_maxrss would begin with that of the parent process."""
+    """Peak resident memory so far (Linux); ru_maxrss would include that of the parent process."""
     lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 

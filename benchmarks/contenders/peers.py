@@ -1,12 +1,12 @@
-"""Other frameworks, each in an environment or a folder of its own that is made when it is first needed."""
+"""Installs other frameworks on first use, each in its own virtual environment or folder."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-TORCH = "torch==2.13.0"  # the same for everyone
+TORCH = "torch==2.13.0"  # the same for all contenders
 PACKAGES = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl[pytorch]==0.6.0"}
-LIBRARIES = {"byzfl": "byzfl==0.0.11"}  # without what they depend on: they run on our torch
+LIBRARIES = {"byzfl": "byzfl==0.0.11"}  # without dependencies: they use our torch
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -17,11 +17,11 @@ PATIENCE = 1200  # seconds for an installation
 
 
 class UnavailableError(Exception):
-    """A peer that cannot take part, and why."""
+    """A framework cannot run here; the message is the reason."""
 
 
 def python_of(peer: str, venvs: Path) -> str:
-    """The interpreter that has the peer installed."""
+    """The interpreter of the virtual environment that has the framework installed."""
     venv = venvs / peer
     python, wanted = venv / "bin" / "python", f"{TORCH} {PACKAGES[peer]}"
     done = venv / ".installed"
@@ -34,7 +34,7 @@ def python_of(peer: str, venvs: Path) -> str:
 
 
 def folder_of(library: str, venvs: Path) -> Path:
-    """The folder that has the library in it, to be put on the path of a process."""
+    """The folder that the library is installed in, for `sys.path`."""
     folder, wanted = venvs / library, LIBRARIES[library]
     done = folder / ".installed"
     if not done.is_file() or done.read_text("utf-8") != wanted:

@@ -1,6 +1,6 @@
 """Apple's pfl: FederatedAveraging on the SimulatedBackend, one process.
 
-pfl never shuffles a client's rows; this is done whenever a client is sampled.
+pfl does not shuffle a client's rows, so they are shuffled here whenever a client is sampled.
 """
 
 import functools
@@ -28,7 +28,7 @@ ACCURACY = "Central val | accuracy"
 
 
 class Classifier(nn.Module):
-    """A model with the two methods that pfl asks for."""
+    """A model with the two methods that pfl needs."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Classifier(nn.Module):
 
 
 class Clock(TrainingProcessCallback[PyTorchModel]):
-    """Comes last and tells the orchestrator of every round."""
+    """The last callback: prints the time of every round."""
 
     def on_train_begin(self, *, model: PyTorchModel) -> Metrics:
         self.start = time.perf_counter()
@@ -54,16 +54,16 @@ class Clock(TrainingProcessCallback[PyTorchModel]):
     def after_central_iteration(
         self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
-        found = aggregate_metrics.to_simple_dict() if ACCURACY in aggregate_metrics else {}
-        say_round(central_iteration + 1, time.perf_counter() - self.start, found.get(ACCURACY))
+        metrics = aggregate_metrics.to_simple_dict() if ACCURACY in aggregate_metrics else {}
+        say_round(central_iteration + 1, time.perf_counter() - self.start, metrics.get(ACCURACY))
         self.start = time.perf_counter()
         return False, Metrics()
 
 
 def population(setting: Setting) -> FederatedDataset:
-    """The clients as their rounds call for them. To pfl, a user is a client in a round."""
+    """The clients in the order of the rounds. A user of pfl is a client in a round."""
     steps, size = setting.training["steps"], setting.training["batch_size"]
-    used = None if steps is None else max(1, steps * size)  # pfl would cut all rows into batches
+    used = None if steps is None else max(1, steps * size)  # otherwise pfl splits all rows into batches
     tables = {client: setting.client(client) for client in setting.invited}
     sampled = ((number, client) for number, cohort in enumerate(setting.cohorts, 1) for client in cohort)
 
@@ -94,8 +94,7 @@ def main() -> None:
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=len(setting.cohorts),
-            evaluation_frequency=10
-            ** 6,  # of the clients' models, by the clients: never, but in the first round
+            evaluation_frequency=10**6,  # clients evaluate their models in the first round only
             train_cohort_size=len(setting.cohorts[0]),
             val_cohort_size=None,
         ),

@@ -1,4 +1,4 @@
-"""Runs a contender as a process of its own: reads what it says, stops it in time, weighs it, buries it."""
+"""Runs a contender as a process: reads its output, stops it in time, measures memory, ends its children."""
 
 import ctypes
 import json
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TIMED = 2  # rounds after the first that a contender must play to be counted
-WARM_UP = 1  # rounds that start workers and fill caches
+TIMED = 2  # timed rounds that a contender must finish to be counted
+WARM_UP = 1  # rounds that are not timed: they start workers and fill caches
 
 
 @dataclass
 class Outcome:
-    """What became of a contender in one pass."""
+    """Rounds, memory and problems of a contender in one pass."""
 
     rounds: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -29,13 +29,13 @@ class Outcome:
     """Seconds from the start of the process to the end of its first round."""
     megabytes: float | None = None
     others: float = 0.0
-    """The share of the machine that was busy with something else."""
+    """Share of the machine's processor time that went to other programs."""
     problem: str | None = None
 
     @property
     def seconds(self) -> list[float]:
-        """The rounds that count."""
-        return [each["seconds"] for each in self.rounds[WARM_UP:]]
+        """Seconds of each timed round."""
+        return [round["seconds"] for round in self.rounds[WARM_UP:]]
 
 
 def run(
@@ -45,15 +45,15 @@ def run(
     *,
     limit: float,
     enough: float,
-    weigh: bool = False,
+    memory: bool = False,
 ) -> Outcome:
     """Run a contender for `rounds` rounds, and for at most `limit` seconds.
 
-    It is stopped early when its rounds have taken `enough` seconds and suffice. With `weigh`, one timed round
-    is enough, and its memory is watched all the while, which disturbs its timing.
+    It is stopped early after `TIMED` rounds if its timed rounds have taken `enough` seconds. With `memory`,
+    one timed round is enough, and its memory is sampled, which disturbs the timing.
     """
     outcome = Outcome()
-    needed, enough = (1, 0.0) if weigh else (TIMED, enough)
+    needed, enough = (1, 0.0) if memory else (TIMED, enough)
     with tempfile.TemporaryDirectory() as home, open(Path(home) / "stderr", "w+") as errors:
         temporary = {"TMPDIR": home, "RAY_TMPDIR": home, "FLWR_HOME": home}
         began, busy = time.time(), _busy()
@@ -63,12 +63,12 @@ def run(
         late = threading.Timer(limit, end_descendants)
         late.start()
         try:
-            with watched_memory(outcome) if weigh else nullcontext():
+            with watched_memory(outcome) if memory else nullcontext():
                 assert process.stdout is not None
                 for line in process.stdout:
-                    _hear(outcome, line, began)
-                    suffices = len(outcome.seconds) >= needed and sum(outcome.seconds) > enough
-                    if suffices or len(outcome.rounds) == rounds:
+                    _read_line(outcome, line, began)
+                    done = len(outcome.seconds) >= needed and sum(outcome.seconds) > enough
+                    if done or len(outcome.rounds) == rounds:
                         break
         finally:
             late.cancel()
@@ -85,25 +85,25 @@ def run(
     return outcome
 
 
-def _hear(outcome: Outcome, line: str, began: float) -> None:
-    """Take in a line; whatever is not ours (a framework's chatter) is passed over."""
+def _read_line(outcome: Outcome, line: str, began: float) -> None:
+    """Record a line of JSON; other output of a framework is ignored."""
     with suppress(json.JSONDecodeError):
-        said = json.loads(line)
-        if "versions" in said:
-            outcome.versions = said["versions"]
-        elif "round" in said:
-            outcome.rounds.append(said)
+        message = json.loads(line)
+        if "versions" in message:
+            outcome.versions = message["versions"]
+        elif "round" in message:
+            outcome.rounds.append(message)
             if len(outcome.rounds) == WARM_UP:
-                outcome.first_done = said["at"] - began
+                outcome.first_done = message["at"] - began
 
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "ended without a word"
+    return lines[-1][:200] if lines else "ended without an error message"
 
 
-def keep_house() -> None:
-    """Nobody gets away: orphans become ours (Linux), and whoever terminates this program ends them all."""
+def adopt_orphans() -> None:
+    """Become the parent of orphaned descendants (Linux), so that all can be ended, also on SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     pr_set_child_subreaper = 36
     with suppress(OSError, AttributeError):
@@ -111,61 +111,61 @@ def keep_house() -> None:
 
 
 def descendants(dead: bool = False) -> list[int]:
-    """Everything that has come of this process and is alive, or also what is dead and not yet buried."""
+    """Ids of all living descendants of this process; with `dead`, also of zombies."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
             if dead or state != "Z":
                 children.setdefault(int(parent), []).append(int(entry.name))
-    found, new = [], [os.getpid()]
+    ids, new = [], [os.getpid()]
     while new:
         new = [child for parent in new for child in children.get(parent, [])]
-        found += new
-    return found
+        ids += new
+    return ids
 
 
 def end_descendants() -> None:
-    """Kill all descendants, also those that start while others are being killed."""
+    """Kill all descendants, including those that start meanwhile."""
     for _ in range(200):
         alive = descendants()
         if not alive:
             return
-        for each in alive:
+        for process in alive:
             with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
         time.sleep(0.02)
     raise RuntimeError(f"cannot end the processes {alive}")
 
 
 def _reap() -> None:
-    """Take leave of adopted processes that have ended."""
+    """Collect the exit codes of ended child processes."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def _busy() -> float:
-    """Seconds of processor time that all programs have taken until now (Linux)."""
+    """Seconds of processor time that all programs have used so far (Linux)."""
     try:
         fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     except OSError:
         return 0.0
-    user, nice, system, _idle, _waiting, *rest = (int(each) for each in fields)
+    user, nice, system, _idle, _waiting, *rest = map(int, fields)
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def _processor_seconds(process: int) -> float:
-    """What a process has taken, and those of its children that it has outlived."""
+    """Seconds of processor time that a process and its ended children have used."""
     with suppress(OSError):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return sum(int(each) for each in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
 
 @contextmanager
 def watched_memory(outcome: Outcome) -> Iterator[None]:
-    """Note the largest memory of all descendants together, shared pages counted once."""
+    """Record the peak memory of all descendants together; shared pages count once."""
     done = threading.Event()
 
     def watch() -> None:
@@ -182,7 +182,7 @@ def watched_memory(outcome: Outcome) -> Iterator[None]:
 
 
 def _megabytes(process: int) -> float:
-    """The proportional share of a process: what it has to itself, and its part of what is shared."""
+    """Proportional set size: a process's private memory and its part of shared memory."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

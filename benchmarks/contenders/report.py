@@ -1,4 +1,4 @@
-"""What the outcomes come to, as Markdown tables."""
+"""The results of benchmarks/simulation.py as Markdown tables."""
 
 import os
 import platform
@@ -14,42 +14,42 @@ from contenders.setting import Setting
 
 ENGINES = ("serial", "pool", "vectorized", "ray")
 Results = dict[str, list[Outcome]]
-"""The outcomes of all passes by contender."""
+"""{contender: outcomes of its passes}."""
 Rows = dict[str, dict[str, str]]
 
 
 def middle(outcomes: Iterable[Outcome]) -> float | None:
-    """The median round of all passes."""
-    seconds = [each for outcome in outcomes for each in outcome.seconds if not outcome.problem]
+    """Median seconds of a round over all passes."""
+    seconds = [time for outcome in outcomes for time in outcome.seconds if not outcome.problem]
     return statistics.median(seconds) if seconds else None
 
 
 def start_up(outcomes: Iterable[Outcome]) -> float | None:
-    """Seconds that pass before the first round is done, without a round."""
-    found = [each.first_done - statistics.median(each.seconds) for each in outcomes if not each.problem]
-    return statistics.median(found) if found else None
+    """Seconds until the first round is done, minus a median round."""
+    times = [one.first_done - statistics.median(one.seconds) for one in outcomes if not one.problem]
+    return statistics.median(times) if times else None
 
 
 def outside(outcomes: Iterable[Outcome]) -> float | None:
-    """The share of a round that is neither training nor predicting."""
-    found = [each["outside"] for outcome in outcomes for each in outcome.rounds[1:] if "outside" in each]
-    return statistics.median(found) if found else None
+    """Share of a round outside training and predicting."""
+    shares = [round["outside"] for one in outcomes for round in one.rounds[1:] if "outside" in round]
+    return statistics.median(shares) if shares else None
 
 
 def accuracy(outcomes: Iterable[Outcome], number: int) -> float | None:
-    """The test accuracy after a round."""
-    found = [outcome.rounds[number - 1]["accuracy"] for outcome in outcomes if not outcome.problem]
-    return found[0] if found else None
+    """Test accuracy after a round."""
+    values = [outcome.rounds[number - 1]["accuracy"] for outcome in outcomes if not outcome.problem]
+    return values[0] if values else None
 
 
 def common_round(results: Results) -> int:
-    """The last round that everyone who finished has played."""
-    played = [len(each.rounds) for passes in results.values() for each in passes if not each.problem]
-    return min(played, default=1)
+    """The last round that every contender without a problem has finished."""
+    counts = [len(one.rounds) for passes in results.values() for one in passes if not one.problem]
+    return min(counts, default=1)
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, str]]) -> None:
-    """Rows of cells by column, as Markdown."""
+    """Print {row: {column: cell}} as Markdown."""
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
     if not columns:
         return
@@ -59,12 +59,12 @@ def table(title: str, rows: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def by_setting(found: Mapping[str, Results], measure: Callable[[str, list[Outcome]], str | None]) -> Rows:
-    """A row for each setting, a cell for each contender; a measure that nobody has in a row drops the row."""
+    """One row per setting, one cell per contender; rows without any value are left out."""
     rows = {}
     for key, results in found.items():
-        cells = {who: measure(key, outcomes) for who, outcomes in results.items()}
+        cells = {name: measure(key, outcomes) for name, outcomes in results.items()}
         if any(cells.values()):
-            rows[f"({key}) {PLANS[key].title}"] = {who: cell or "–" for who, cell in cells.items()}
+            rows[f"({key}) {PLANS[key].title}"] = {name: cell or "–" for name, cell in cells.items()}
     return rows
 
 
@@ -81,7 +81,7 @@ def milliseconds(_: str, outcomes: list[Outcome]) -> str:
 
 
 def report(found: Mapping[str, Results], settings: Mapping[str, Setting], speed: float) -> None:
-    """The tables that have a row for each setting."""
+    """Print the tables with one row per setting."""
     table("Milliseconds a round (median)", by_setting(found, milliseconds))
     table(
         "Seconds to start: until the first round is done, less a median round",
@@ -107,17 +107,18 @@ def report(found: Mapping[str, Results], settings: Mapping[str, Setting], speed:
     table("Share of a round outside training and predicting", only_engines(rows))
     table(
         "Disturbance: share of the machine that was busy with something else (mean of the passes)",
-        by_setting(found, lambda _, passes: f"{statistics.fmean(each.others for each in passes):.0%}"),
+        by_setting(found, lambda _, passes: f"{statistics.fmean(one.others for one in passes):.0%}"),
     )
     for key, results in found.items():
-        for who, outcomes in results.items():
+        for name, outcomes in results.items():
             if outcomes[-1].problem:
-                print(f"\n* {who} in ({key}): {outcomes[-1].problem}")
+                print(f"\n* {name} in ({key}): {outcomes[-1].problem}")
 
 
 def only_engines(rows: Rows) -> Rows:
     return {
-        label: {who: cell for who, cell in cells.items() if who in ENGINES} for label, cells in rows.items()
+        label: {name: cell for name, cell in cells.items() if name in ENGINES}
+        for label, cells in rows.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""How long a weighing rule takes beside a Gram matrix and a mix, and beside the same rule written naively."""
+"""Times weighing rules against a Gram matrix and a mix, and ivar-mle against a naive implementation."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ def first_round(clients: int) -> RoundInfo:
 
 
 class Warm(Geometry):
-    """A geometry whose Gram matrix is there already, and that knows whether it was wanted."""
+    """A geometry whose Gram matrix is already computed; `wanted` tells whether the rule used it."""
 
     def __init__(self, cold: Geometry) -> None:
         super().__init__(cold.updates)
@@ -38,7 +38,7 @@ class Warm(Geometry):
 
 
 def baseline(rows: Tensor) -> tuple[Geometry, float, float]:
-    """Seconds of one Gram matrix and of one mix, and the geometry that has it now."""
+    """A geometry with its Gram matrix computed, and the seconds of the Gram matrix and of one mix."""
     geometry, equal = Geometry(rows), torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
     return geometry, seconds(lambda: geometry.products), seconds(lambda: geometry.mix(equal))
 
@@ -46,12 +46,12 @@ def baseline(rows: Tensor) -> tuple[Geometry, float, float]:
 def time_rules(
     rows: Tensor, rules: dict[str, Weigher], repetitions: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The J×J work of each rule, beside a Gram matrix and a mix that were timed just before all of them.
+    """Time the J × J work of each rule, and a Gram matrix and a mix just before.
 
-    A rule's whole time is their sum: it reads the updates for nothing else.
+    The time of a rule is their sum, because it reads the updates for nothing else.
     """
     info = first_round(len(rows))
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in rules}
+    times: dict[str, dict[str, list[float]]] = {name: {} for name in rules}
     evidence: dict[str, Any] = {}
     for _ in range(repetitions):
         cold, gram, mix = baseline(rows)
@@ -62,8 +62,8 @@ def time_rules(
             own = time.perf_counter() - start
             whole = own + mix + (gram if warm.wanted else 0.0)
             for key, value in (("gram", gram), ("mix", mix), ("own", own), ("whole", whole)):
-                found[name].setdefault(key, []).append(value)
-    for name, raw in found.items():
+                times[name].setdefault(key, []).append(value)
+    for name, raw in times.items():
         both = [gram + mix for gram, mix in zip(raw["gram"], raw["mix"], strict=True)]
         yield (
             name,
@@ -78,7 +78,7 @@ def time_rules(
 
 
 def naive_ivar(clients: int, size: int) -> dict[str, Any]:
-    """ivar-mle as it is written in the paper: every iteration reads all updates, twice."""
+    """ivar-mle as written in the paper: every iteration reads all updates twice."""
     rows = spoil(updates(clients, size))
     rule = registry.build("weighing", {"name": "ivar-mle"})
     info = first_round(clients)

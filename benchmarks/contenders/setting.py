@@ -1,6 +1,6 @@
-"""What every contender must do, in a form that needs only numpy and torch, and plain training in PyTorch.
+"""The task of every contender, readable with numpy and torch alone, and plain PyTorch training.
 
-The orchestrator writes a folder; a contender reads it, plays the rounds and prints a JSON line for each.
+`simulation.py` writes a folder; a contender reads it, runs the rounds and prints a line of JSON for each.
 """
 
 import functools
@@ -25,7 +25,7 @@ EVALUATION_BATCH = 1000
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, read from its folder. The arrays stay on disk until they are needed."""
+    """A setting, read from its folder. Arrays are loaded when they are needed."""
 
     folder: Path
     facts: dict[str, Any]
@@ -36,7 +36,7 @@ class Setting:
         return self.facts["cohorts"]
 
     def order(self, number: int, client: int) -> torch.Generator:
-        """Shuffles a client's rows in a round, in the same way for everyone."""
+        """The generator that shuffles a client's rows in a round, the same for all contenders."""
         place = self.cohorts[number - 1].index(client)
         return torch.Generator().manual_seed(self.facts["orders"][number - 1][place])
 
@@ -49,7 +49,7 @@ class Setting:
         return self.facts["evaluates"]
 
     def network(self) -> nn.Module:
-        """The model with any weights."""
+        """The model with random weights."""
         choice = dict(self.facts["model"])
         factory = getattr(zoo, choice.pop("name").replace("-", "_"))
         network: nn.Module = factory(tuple(self.facts["input_shape"]), self.facts["num_classes"], **choice)
@@ -64,12 +64,12 @@ class Setting:
 
     @property
     def invited(self) -> list[int]:
-        """Everyone who is in a cohort."""
+        """All clients that are in a cohort."""
         return sorted({client for cohort in self.cohorts for client in cohort})
 
     @property
     def sizes(self) -> list[int]:
-        """How many examples each client has."""
+        """The number of examples of each client."""
         return np.diff(self._array("offsets")).tolist()
 
     def client(self, number: int) -> Table:
@@ -79,18 +79,18 @@ class Setting:
         return self._floats(self._array("inputs")[rows]), torch.from_numpy(self._array("targets")[rows])
 
     def test(self) -> Table:
-        """The whole test set, likewise."""
+        """The whole test set: inputs as floats, and targets."""
         return self._floats(np.array(self._array("test_inputs"))), torch.from_numpy(
             np.array(self._array("test_targets"))
         )
 
     def _floats(self, inputs: np.ndarray) -> Tensor:
-        found = torch.from_numpy(inputs)
-        if found.dtype != torch.uint8:
-            return found
-        shape = (-1,) + (1,) * (found.dim() - 2)
+        tensor = torch.from_numpy(inputs)
+        if tensor.dtype != torch.uint8:
+            return tensor
+        shape = (-1,) + (1,) * (tensor.dim() - 2)
         mean, std = (torch.tensor(self.facts[name]).view(shape) for name in ("mean", "std"))
-        return (found.float() / 255 - mean) / std
+        return (tensor.float() / 255 - mean) / std
 
     def _array(self, name: str) -> np.ndarray:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r")
@@ -103,12 +103,12 @@ def read(folder: str) -> Setting:
 
 @functools.cache
 def table(folder: str, client: int) -> Table:
-    """A client's floats, which stay in the process that asked for them."""
+    """A client's data, cached in this process."""
     return read(folder).client(client)
 
 
 def train(model: nn.Module, table: Table, training: dict[str, Any], order: torch.Generator) -> None:
-    """Local training as anyone would write it."""
+    """Plain local training with torch.optim."""
     x, y = table
     size, steps = training["batch_size"], training["steps"]
     optimizer = torch.optim.SGD(model.parameters(), lr=training["lr"], momentum=training["momentum"])
@@ -135,7 +135,7 @@ def evaluate(model: nn.Module, table: Table) -> float:
 
 
 def say(**facts: Any) -> None:
-    """A line for the orchestrator."""
+    """Print a line of JSON for `simulation.py`."""
     print(json.dumps({**facts, "at": time.time()}), flush=True)
 
 
@@ -148,5 +148,5 @@ def say_versions(*packages: str) -> None:
 
 
 def argument() -> str:
-    """The folder that the orchestrator names."""
+    """The setting's folder, from the command line."""
     return sys.argv[1]

@@ -1,4 +1,4 @@
-"""Timing in turns: contenders run right after each other, so that a noisy machine hits all alike."""
+"""Timing in turns: contenders run right after each other, so that other load slows all of them equally."""
 
 import statistics
 import time
@@ -18,18 +18,18 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def in_turns(contenders: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, list[float]]:
-    """Seconds of each, repetition by repetition; one more, before, is not timed."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    """Seconds of each contender in each repetition, after one that is not timed."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     for repetition in range(repetitions + 1):
         for name, work in contenders.items():
             elapsed = seconds(work)
             if repetition:
-                taken[name].append(elapsed)
-    return taken
+                times[name].append(elapsed)
+    return times
 
 
 def middle_ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """The median of ratios that are formed within a repetition."""
+    """The median of the ratios within repetitions."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
@@ -40,6 +40,6 @@ def updates(clients: int, size: int) -> torch.Tensor:
 
 
 def spoil(rows: torch.Tensor) -> torch.Tensor:
-    """Some clients send ten times as much, in place: a second copy might not fit."""
+    """Make 10 % of the clients outliers: their updates × 10, in place because a copy might not fit."""
     rows[: max(1, round(OUTLIERS * len(rows)))] *= 10
     return rows

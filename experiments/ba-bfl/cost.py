@@ -1,4 +1,4 @@
-"""What Bayesian layers cost: methods train in turns, so that other work on the machine slows all alike."""
+"""Time of a local step with Bayesian layers. Methods take turns, so that other load slows them equally."""
 
 import statistics
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ TURNS, STEPS = 30, 10
 ONE_CLIENT = {
     "engine": "serial",
     "clients_per_round": 1,
-    "rounds": TURNS + 2,  # the first warms up, and the last, which would be evaluated, is not reached
+    "rounds": TURNS + 2,  # the first warms up; the last would be evaluated, and is not reached
     "evaluate_every": TURNS + 2,
     "training.steps": STEPS,
 }
 
 
 def step_costs(specs: Mapping[float, Spec]) -> dict[float, float]:
-    """The time of a local step beside that of the first spec: medians of the ratios within a turn."""
+    """Time of a local step divided by that of the first spec: the median over turns."""
     federations = [build(load_spec(spec.model_dump(), ONE_CLIENT)) for spec in specs.values()]
     states = [federation.init() for federation in federations]
     turns = []
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        sessions = [stack.enter_context(each.engine.open(each.workload)) for each in federations]
+        sessions = [stack.enter_context(one.engine.open(one.workload)) for one in federations]
         for _ in range(TURNS + 1):
-            parties = zip(federations, states, sessions, strict=True)
-            done = [federation.round(state, session) for federation, state, session in parties]
+            triples = zip(federations, states, sessions, strict=True)
+            done = [federation.round(state, session) for federation, state, session in triples]
             states = [state for _, state in done]
             turns.append([round.seconds["train"] for round, _ in done])
     medians = (statistics.median(turn[place] / turn[0] for turn in turns[1:]) for place in range(len(specs)))

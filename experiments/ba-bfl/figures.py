@@ -1,4 +1,4 @@
-"""The paper's figures 1 to 5, and σ over the rounds."""
+"""Figures 1 to 5 of the paper, σ over the rounds, rotated test images, and reliability diagrams."""
 
 import math
 import statistics
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from studies import RULES
 from unseen import ANGLES
 
 import steelyard as sy
@@ -18,6 +17,7 @@ from steelyard.report.split import draw_spec
 from steelyard.report.style import DPI, FAINT, INK
 from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Results
+from studies import RULES
 
 COLOURS = {
     "FashionMNIST": "#12606c",
@@ -34,7 +34,7 @@ COLOURS = {
     "FedAvg at T": "#c98b2b",
 }
 LAYERS: Mapping[float, str] = {0: "0 FedAvg", 1: "1 RKLB", 2: "2 RKLB", 3: "3 RKLB"}
-LOOKED_AT = {  # more closely, also under a shift: a row of the table, and which of its scores
+DETAILED = {  # methods also scored on shifted test images: (row of the table, suffix of its scores)
     "FedAvg": ("0 FedAvg", ""),
     "FedAvg at T": ("0 FedAvg", "_scaled"),
     "RKLB": ("3 RKLB", ""),
@@ -73,38 +73,38 @@ def draw(results: Results, costs: Lines, spec: Spec, out: Path) -> list[Path]:
 
 
 def draw_bins(name: str, rows: Mapping[str, Mapping[str, Any]], out: Path) -> Path:
-    """A reliability diagram of the first seed."""
+    """Reliability diagrams of the first seed's models."""
     path = out / f"reliability-{name.split(',')[0].lower()}.png"
     first = {
         label: next(iter(rows[method].values()))["bins"][suffix]
-        for label, (method, suffix) in LOOKED_AT.items()
+        for label, (method, suffix) in DETAILED.items()
     }
     panels = {
-        label: Bins(**{part: torch.tensor(values) for part, values in each.items()})
-        for label, each in first.items()
+        label: Bins(**{part: torch.tensor(values) for part, values in parts.items()})
+        for label, parts in first.items()
     }
     draw_reliability(panels, f"How sure, how right: {name}, three Bayesian layers", path)
     return path
 
 
 def by_layers(table: Mapping[str, Mapping[str, Any]], measure: str) -> Lines:
-    """Of FedAvg and of RKLB with one, two and three Bayesian layers, means over the seeds that all have."""
+    """FedAvg, and RKLB with 1, 2 and 3 Bayesian layers: means over the seeds that all of them have."""
     lines: dict[str, dict[float, float]] = {}
     for name, rows in table.items():
         runs = {last: rows[method] for last, method in LAYERS.items()}
-        seeds = [seed for seed in runs[0] if all(seed in each for each in runs.values())]
+        seeds = [seed for seed in runs[0] if all(seed in by_seed for by_seed in runs.values())]
         lines[name] = {
-            last: statistics.fmean(each[seed][measure] for seed in seeds) for last, each in runs.items()
+            last: statistics.fmean(by_seed[seed][measure] for seed in seeds) for last, by_seed in runs.items()
         }
     return lines
 
 
 def by_angle(rows: Mapping[str, Mapping[str, Any]]) -> Lines:
-    """NLL, means over the seeds, of test images turned further and further."""
+    """NLL on rotated test images, by angle: means over the seeds."""
     shifts = {0.0: "none", **{float(angle): f"{angle}°" for angle in ANGLES}}
     return {
         label: {angle: mean_under(shift, rows[method], "nll" + suffix) for angle, shift in shifts.items()}
-        for label, (method, suffix) in LOOKED_AT.items()
+        for label, (method, suffix) in DETAILED.items()
         if method in rows
     }
 
@@ -114,17 +114,18 @@ def mean_under(shift: str, runs: Mapping[str, Any], score: str) -> float:
 
 
 def draw_sigmas(results: Results, path: Path) -> None:
-    """The first seed's σ of each Bayesian layer, by rule."""
+    """σ of each Bayesian layer over the rounds, for each rule: the first seed."""
     table = results["table"]["FashionMNIST"]
     runs = {name: table[f"3 {name}"] for name in RULES if f"3 {name}" in table}
-    first = {name: next(iter(each.values()))["curves"] for name, each in runs.items()}
+    first = {name: next(iter(by_seed.values()))["curves"] for name, by_seed in runs.items()}
     layers = [name for name in first["RKLB"] if name.startswith("sigma.")]
     panels = {
         f"Bayesian layer {number}": {name: curves[layer] for name, curves in first.items()}
         for number, layer in enumerate(layers, start=1)
     }
-    title, up = "How wide the posterior is", "σ, root mean variance"
-    line_charts(panels, title, "round", up, path, COLOURS, dashed="WB", log=True)  # on others, as a rule
+    title, y_label = "How wide the posterior is", "σ, root mean variance"
+    # WB is dashed because it lies on other lines.
+    line_charts(panels, title, "round", y_label, path, COLOURS, dashed="WB", log=True)
 
 
 def draw_toy(path: Path) -> None:
@@ -132,29 +133,29 @@ def draw_toy(path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.4, 3.4), facecolor="white")
-    place = figure.subplots()
-    across = torch.linspace(-3, 4, 500)
+    ax = figure.subplots()
+    x = torch.linspace(-3, 4, 500)
     means, variances = (torch.tensor([[value[part]] for value in TOY.values()]) for part in (0, 1))
     for name, (mean, variance) in TOY.items():
-        height = density(across, mean, variance)
-        place.fill_between(across, height, color=FAINT, alpha=0.15, lw=0)
+        height = density(x, mean, variance)
+        ax.fill_between(x, height, color=FAINT, alpha=0.15, lw=0)
         top = int(height.argmax())
-        place.text(float(across[top]), float(height[top]) + 0.02, name, ha="center", fontsize=9, color=FAINT)
+        ax.text(float(x[top]), float(height[top]) + 0.02, name, ha="center", fontsize=9, color=FAINT)
     for name, rule in RULES.items():
         merged = sy.combine(means, rule=rule, variances=variances)
         assert merged.variance is not None
         mean, variance = float(merged.mean), float(merged.variance)
         label = f"{name}: N({mean:.3g}, {variance:.3g})"
-        place.plot(across, density(across, mean, variance), color=COLOURS[name], lw=1.8, label=label)
-    place.set_ylim(0, 0.95)
-    place.set_yticks([])
-    tidy(place)
-    place.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+        ax.plot(x, density(x, mean, variance), color=COLOURS[name], lw=1.8, label=label)
+    ax.set_ylim(0, 0.95)
+    ax.set_yticks([])
+    tidy(ax)
+    ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
     title = "Two posteriors, p = N(0, 1) and q = N(2, 0.25), merged with equal weights"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
     figure.subplots_adjust(left=0.03, right=0.99, top=0.88, bottom=0.1)
     figure.savefig(path, dpi=DPI)
 
 
-def density(across: torch.Tensor, mean: float, variance: float) -> torch.Tensor:
-    return torch.exp(-((across - mean) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+def density(x: torch.Tensor, mean: float, variance: float) -> torch.Tensor:
+    return torch.exp(-((x - mean) ** 2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)

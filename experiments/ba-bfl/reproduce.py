@@ -1,6 +1,6 @@
-"""`steelyard reproduce ba-bfl`: the paper's table and figures, the rival without Bayes, and adversaries.
+"""`steelyard reproduce ba-bfl`: the paper's table and figures, baselines without posteriors, and attacks.
 
-Runs are recorded under `out`/runs, and what is recorded is not run again.
+Runs are recorded under `out`/runs and reused from there.
 """
 
 import json
@@ -11,7 +11,6 @@ from typing import Any
 
 import figures
 from cost import step_costs
-from studies import cells
 from unseen import SHIFTS, foreign_auroc, shifted_scores
 
 from steelyard.metrics import bins, scaled
@@ -20,12 +19,13 @@ from steelyard.runs.reader import Run
 from steelyard.specs.loading import load_predictions
 from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import cells
 
 WORKERS: int | None = None  # all cores
 SCORES = ("accuracy", "ece", "nll", "brier")
 SCALED = ("temperature", "ece_scaled", "nll_scaled", "brier_scaled")
 FAIR = ("client_accuracy_weighted", "client_accuracy_worst10")
-COLUMNS = {  # of a table: the score, and how it is shown
+COLUMNS = {  # {heading: (score, factor, decimals)}
     "accuracy %": ("accuracy", 100, 2),
     "ECE %": ("ece", 100, 2),
     "NLL": ("nll", 1, 3),
@@ -40,7 +40,7 @@ Say = Callable[[str], Any]
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
-    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
+    """Run everything; write results.json, tables and figures into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     todo = list(cells(quick))
     results = run_cells(todo, out / "runs", summary, WORKERS, say)
@@ -51,7 +51,7 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
 
 
 def by_layers(todo: Sequence[Cell]) -> dict[str, dict[float, Spec]]:
-    """By data set, what is run with no, one, two and three Bayesian layers."""
+    """{data set: {number of Bayesian layers: spec}}."""
     first = {cell[1:3]: cell.spec for cell in reversed(todo) if cell.study == "table"}
     return {
         dataset: {last: first[dataset, method] for last, method in figures.LAYERS.items()}
@@ -60,33 +60,33 @@ def by_layers(todo: Sequence[Cell]) -> dict[str, dict[float, Spec]]:
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, the curves, and what it makes of what it never saw."""
+    """Scores of the last round, curves over the rounds, and scores on shifted and foreign images."""
     rows = [row for row in run.rounds if row.get("accuracy") is not None]
     last = rows[-1]
-    found: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
+    values: dict[str, Any] = {name: last.get(name) for name in (*SCORES, *SCALED, *FAIR)}
     sigmas = [name for name in last if name.startswith("sigma.")]
-    found["sigma"] = statistics.fmean(last[name] for name in sigmas) if sigmas else None
-    found["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
+    values["sigma"] = statistics.fmean(last[name] for name in sigmas) if sigmas else None
+    values["curves"] = {name: {row["round"]: row[name] for row in rows} for name in ("accuracy", *sigmas)}
     if cell.spec.data.dataset["name"] == "fashion-mnist" and cell.study == "table":
-        found |= foreign_auroc(run, found["temperature"])
-    if cell.study == "table" and any(cell.method == method for method, _ in figures.LOOKED_AT.values()):
-        found["shift"] = shifted_scores(run, found["temperature"])
-        found["bins"] = reliability(run, found["temperature"])
-    return found
+        values |= foreign_auroc(run, values["temperature"])
+    if cell.study == "table" and any(cell.method == method for method, _ in figures.DETAILED.values()):
+        values["shift"] = shifted_scores(run, values["temperature"])
+        values["bins"] = reliability(run, values["temperature"])
+    return values
 
 
 def reliability(run: Run, temperature: float) -> dict[str, dict[str, list[float]]]:
-    """What a reliability diagram shows of a model, and of the same at its temperature."""
+    """The bins of a reliability diagram, without and with the temperature."""
     predicted, labels = load_predictions(run)
-    seen = {"": bins(predicted, labels), "_scaled": bins(scaled(predicted, temperature), labels)}
+    binned = {"": bins(predicted, labels), "_scaled": bins(scaled(predicted, temperature), labels)}
     return {
-        suffix: {name: values.tolist() for name, values in each._asdict().items()}
-        for suffix, each in seen.items()
+        suffix: {name: values.tolist() for name, values in parts._asdict().items()}
+        for suffix, parts in binned.items()
     }
 
 
 def tables(results: Results, out: Path) -> list[Path]:
-    """Table 1 for each data set, shifted test data, the priors, and the accuracy under attack."""
+    """Table 1 for each data set, shifted test images, priors, baselines, and accuracy under attack."""
     headings = ("", "seeds", *COLUMNS)
     texts = {
         f"table-{name.split(',')[0].lower()}": markdown_table(
@@ -120,34 +120,34 @@ def tables(results: Results, out: Path) -> list[Path]:
 
 
 def shift_table(table: Mapping[str, Mapping[str, Any]]) -> str:
-    """Everybody who is looked at more closely, on the test images as they are, turned and noisy."""
+    """The detailed methods on the original, rotated and noisy test images."""
     rows = {
         f"{dataset.split(',')[0]}, {label}": [
             under(shift, methods[method], suffix, digits=1) for shift in SHIFTS
         ]
         for dataset, methods in table.items()
-        for label, (method, suffix) in figures.LOOKED_AT.items()
+        for label, (method, suffix) in figures.DETAILED.items()
         if method in methods
     }
     return markdown_table(rows, ("", *SHIFTS))
 
 
 def rivals_table(table: Mapping[str, Mapping[str, Any]]) -> str:
-    """Does it pay? The posterior beside FedAvg and FedAvg at a temperature, in short."""
+    """The posterior beside FedAvg, and FedAvg with a temperature."""
     rivals = {"FedAvg": "FedAvg", "FedAvg at T": "FedAvg at T", "RKLB": "three Bayesian layers"}
-    picked = [figures.LOOKED_AT[label] for label in rivals]
+    picked = [figures.DETAILED[label] for label in rivals]
     rows: dict[str, list[str]] = {}
     for dataset, methods in table.items():
-        for shift, said in (("none", ""), ("15°", ", turned by 15°"), ("noise 30 %", ", 30 % noise")):
-            rows[dataset + said] = [under(shift, methods[method], suffix) for method, suffix in picked]
-        found = [[run.get("ood" + suffix) for run in methods[method].values()] for method, suffix in picked]
-        if all(None not in values for values in found):
-            rows[f"{dataset}, told from MNIST (AUROC)"] = [spread(values, 1, 3) for values in found]
+        for shift, text in (("none", ""), ("15°", ", turned by 15°"), ("noise 30 %", ", 30 % noise")):
+            rows[dataset + text] = [under(shift, methods[method], suffix) for method, suffix in picked]
+        aurocs = [[run.get("ood" + suffix) for run in methods[method].values()] for method, suffix in picked]
+        if all(None not in values for values in aurocs):
+            rows[f"{dataset}, told from MNIST (AUROC)"] = [spread(values, 1, 3) for values in aurocs]
     return markdown_table(rows, ("accuracy % / ECE % / NLL", *rivals.values()))
 
 
 def under(shift: str, runs: Mapping[str, Any], suffix: str, digits: int = 2) -> str:
-    """Accuracy / ECE / NLL, means over the seeds, where the test images are not like those trained on."""
+    """Accuracy / ECE / NLL on shifted test images: means over the seeds."""
     names = ("accuracy", "ece" + suffix, "nll" + suffix)
     accuracy, ece, nll = (figures.mean_under(shift, runs, name) for name in names)
     return f"{100 * accuracy:.{digits}f} / {100 * ece:.{digits}f} / {nll:.{digits + 1}f}"

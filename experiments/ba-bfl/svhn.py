@@ -1,6 +1,6 @@
-"""Street View House Numbers (Netzer et al., 2011), the part of it that is at hand: 5,000 of the test images.
+"""A subset of Street View House Numbers (Netzer et al., 2011): 5,000 of its test images.
 
-The file is read from `$STEELYARD_DATA/svhn`; four fifths of it are trained on, the rest is the test set.
+The file is read from `$STEELYARD_DATA/svhn`. The first 4,000 images are for training, the rest for testing.
 """
 
 import os
@@ -17,13 +17,13 @@ FILE = "svhn/svhn-SUBSET-test-first5000-reconstructed-32x32.npz"
 TRAINED = 4000
 
 
-def at_hand() -> bool:
+def is_available() -> bool:
     return (Path(os.environ.get("STEELYARD_DATA", "")) / FILE).is_file()
 
 
 def svhn_subset() -> Dataset:
     """House numbers, 32×32 colour, 4,000 + 1,000 images of 10 classes."""
-    if not at_hand():
+    if not is_available():
         raise InputError(f"there is no {FILE}: set STEELYARD_DATA to the folder that has it.")
     with np.load(Path(os.environ["STEELYARD_DATA"]) / FILE, allow_pickle=False) as file:
         images = torch.from_numpy(file["x"].transpose(0, 3, 1, 2).copy())

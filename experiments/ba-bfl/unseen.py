@@ -1,4 +1,4 @@
-"""What a model never saw: the images of another data set, and its own test images turned or made noisy."""
+"""Scores on images unlike the training data: another data set, and rotated or noisy test images."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,18 +26,18 @@ SHIFTS: dict[str, Callable[..., Tensor]] = {
 
 
 def foreign_auroc(run: Run, temperature: float) -> dict[str, float]:
-    """The chance that a digit leaves a model of clothes less certain than a piece of clothing does."""
+    """AUROC of the predictive entropy for telling MNIST digits from the run's own test images."""
     model, own = load_model(run), load_test(run)
-    foreign = replace(mnist().test, mean=own.mean, std=own.std)  # as the model would see any image
-    seen = [predict(model, each, run.spec["seed"]) for each in (own, foreign)]
+    foreign = replace(mnist().test, mean=own.mean, std=own.std)  # normalised like the run's own images
+    predictions = [predict(model, images, run.spec["seed"]) for images in (own, foreign)]
     return {
-        "ood": auroc(*map(entropy, seen)),
-        "ood_scaled": auroc(*(entropy(scaled(each, temperature)) for each in seen)),
+        "ood": auroc(*map(entropy, predictions)),
+        "ood_scaled": auroc(*(entropy(scaled(one, temperature)) for one in predictions)),
     }
 
 
 def shifted_scores(run: Run, temperature: float) -> dict[str, dict[str, float]]:
-    """The scores under each shift, and the same at the temperature, which was found without a shift."""
+    """Scores under each shift, without and with the temperature, which was fitted on unshifted images."""
     model, own = load_model(run), load_test(run)
 
     def scores(shift: Callable[..., Tensor]) -> dict[str, float]:
@@ -53,6 +53,6 @@ def shifted_scores(run: Run, temperature: float) -> dict[str, dict[str, float]]:
 
 
 def shifted(examples: Examples, shift: Callable[..., Tensor]) -> Examples:
-    """The same examples, their images shifted in full: as the last of two clients would see them."""
+    """The same examples with shifted images. The full shift is that of client 1 of 2."""
     images = shift(examples.inputs[examples.rows], 1, 2, torch.Generator().manual_seed(0))
     return replace(examples, inputs=images, targets=examples.labels, rows=torch.arange(len(images)))

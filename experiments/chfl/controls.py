@@ -1,4 +1,4 @@
-"""Teachers that know nothing of the others: if a client learns as much from them, it was no knowledge."""
+"""Control teachers that carry no knowledge of other clients: gains that they also give are not due to it."""
 
 import copy
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from steelyard.objectives.teacher import Teacher
 
 @dataclass(frozen=True)
 class Scrambled(Distillation):
-    """The shared head with its classes mixed up: each row of it speaks for the next class."""
+    """The shared head with its classes shifted by one: each row stands for the next class."""
 
     def teacher(self, local: Local) -> Teacher:
-        found = Teacher(local)
-        for value in tensors_of(found.head).values():
+        teacher = Teacher(local)
+        for value in tensors_of(teacher.head).values():
             value.copy_(value.roll(1, dims=0))
-        return found
+        return teacher
 
 
 @dataclass(frozen=True)
 class SelfTaught(Distillation):
-    """The client's own head as it was when the round began."""
+    """The client's own head at the start of the round."""
 
     def teacher(self, local: Local) -> Teacher:
-        found = Teacher(local)
-        found.head = copy.deepcopy(found.student).eval().requires_grad_(False)
-        return found
+        teacher = Teacher(local)
+        teacher.head = copy.deepcopy(teacher.student).eval().requires_grad_(False)
+        return teacher

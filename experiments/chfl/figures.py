@@ -1,4 +1,4 @@
-"""How the figures of this folder look."""
+"""The figure of the shared head's accuracy."""
 
 import statistics
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Runs = Mapping[str, Mapping[str, Any]]
 
 
 def draw(table: Mapping[str, Runs], out: Path) -> list[Path]:
-    """The accuracy of the shared head on every client's own embeddings, round by round."""
+    """Accuracy of the shared head on the embeddings of all clients, by round."""
     panels = {
         setting: {name: mean_curve(methods[name]) for name in COLOURS if name in methods}
         for setting, methods in table.items()
@@ -31,6 +31,6 @@ def draw(table: Mapping[str, Runs], out: Path) -> list[Path]:
 
 
 def mean_curve(runs: Mapping[str, Any]) -> dict[float, float]:
-    """The mean over the seeds."""
+    """Mean over the seeds, by round."""
     curves = [run["shared"] for run in runs.values()]
-    return {float(round): statistics.fmean(each[round] for each in curves) for round in curves[0]}
+    return {float(round): statistics.fmean(curve[round] for curve in curves) for round in curves[0]}

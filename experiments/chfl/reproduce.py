@@ -1,6 +1,6 @@
-"""`steelyard reproduce chfl`: the paper's table with the controls it needs, and what one poisoned head does.
+"""`steelyard reproduce chfl`: the paper's table with control experiments, and one poisoned head.
 
-Runs are recorded under `out`/runs, and what is recorded is not run again.
+Runs are recorded under `out`/runs and reused from there.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 import figures
 from scipy import stats
-from studies import cells
 
 from steelyard.report.charts import markdown_table
 from steelyard.runs.reader import Run
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import cells
 
 WORKERS: int | None = None  # all cores
 SCORES = ("client_accuracy", "client_accuracy_balanced", "client_accuracy_own_mix", "shared_accuracy")
@@ -26,13 +26,13 @@ CLAIMED = {
     "BCD, iid": (81.85, 82.65, 87.67, 89.88), "BCD, Dirichlet 0.5": (71.40, 78.56, 83.31, 90.66),
     "ILPD, iid": (61.87, 59.07, 62.99, 63.79), "ILPD, Dirichlet 0.5": (53.32, 54.42, 58.02, 55.18),
 }  # fmt: skip
-"""SOLO, AVG, AVGKD and KD of the paper's Table 1."""
+"""Table 1 of the paper: best mean accuracy in % of SOLO, AVG, AVGKD and KD."""
 Say = Callable[[str], Any]
 Runs = Mapping[str, Mapping[str, Any]]
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
-    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
+    """Run everything; write results.json, tables and figures into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
     written = out / "results.json"
@@ -41,13 +41,13 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """The scores of the last round, the best mean accuracy of any round, and the shared head's by round."""
+    """Scores of the last round, best mean accuracy of all rounds, and the shared head's accuracy by round."""
     rows = [row for row in run.rounds if row.get("client_accuracy") is not None]
-    found: dict[str, Any] = {name: rows[-1].get(name) for name in SCORES}
-    found["best"] = max(row["client_accuracy"] for row in rows)
-    found["bytes"] = {name: rows[-1].get(name) for name in ("bytes", "bytes_of_whole_models")}
-    found["shared"] = {row["round"]: round(row["shared_accuracy"], 4) for row in rows}
-    return found
+    values: dict[str, Any] = {name: rows[-1].get(name) for name in SCORES}
+    values["best"] = max(row["client_accuracy"] for row in rows)
+    values["bytes"] = {name: rows[-1].get(name) for name in ("bytes", "bytes_of_whole_models")}
+    values["shared"] = {row["round"]: round(row["shared_accuracy"], 4) for row in rows}
+    return values
 
 
 def tables(results: Results, out: Path) -> list[Path]:
@@ -65,29 +65,29 @@ def tables(results: Results, out: Path) -> list[Path]:
 
 
 def gaps(table: Mapping[str, Runs]) -> str:
-    """Points above SOLO in final accuracy, or below it; * and ** for p < 0.05 and 0.01."""
+    """Final accuracy minus that of SOLO, in percentage points; * and ** for p < 0.05 and 0.01."""
     methods = [name for name in next(iter(table.values())) if name != "SOLO"]
     rows = {
         setting: [
-            against(found["SOLO"], found["SOLO"], "client_accuracy"),
-            *(points(found["SOLO"], found.get(name, {}), "client_accuracy") for name in methods),
+            against(runs["SOLO"], runs["SOLO"], "client_accuracy"),
+            *(points(runs["SOLO"], runs.get(name, {}), "client_accuracy") for name in methods),
         ]
-        for setting, found in table.items()
+        for setting, runs in table.items()
     }
     return markdown_table(rows, ("", "SOLO, %", *methods))
 
 
 def recipe(table: Mapping[str, Runs]) -> str:
-    """What `chfl` gains over SOLO in each score, and over SOLO with the same objective."""
+    """Gain of `chfl` over SOLO in each score, and over SOLO with the same objective."""
     rows = {
         setting: [
             *(
-                points(found["SOLO"], found["chfl"], score)
+                points(runs["SOLO"], runs["chfl"], score)
                 for score in ("client_accuracy", "best", *SCORES[1:3])
             ),
-            points(found["SOLO, balanced"], found["chfl"], "client_accuracy"),
+            points(runs["SOLO, balanced"], runs["chfl"], "client_accuracy"),
         ]
-        for setting, found in table.items()
+        for setting, runs in table.items()
     }
     return markdown_table(
         rows, ("chfl − SOLO", "final", "best", "balanced", "own mix", "final, above SOLO balanced")
@@ -95,15 +95,16 @@ def recipe(table: Mapping[str, Runs]) -> str:
 
 
 def points(base: Runs, runs: Runs, score: str) -> str:
-    found = [100 * (runs[seed][score] - base[seed][score]) for seed in runs if seed in base]
-    if not found:
+    """Mean difference over the seeds in percentage points, with stars for a paired t-test."""
+    gaps = [100 * (runs[seed][score] - base[seed][score]) for seed in runs if seed in base]
+    if not gaps:
         return ""
-    p = stats.ttest_1samp(found, 0.0).pvalue if len(found) > 2 and any(found) else 1.0
-    return f"{statistics.fmean(found):+.1f}{'**' if p < 0.01 else '*' if p < 0.05 else ''}"
+    p = stats.ttest_1samp(gaps, 0.0).pvalue if len(gaps) > 2 and any(gaps) else 1.0
+    return f"{statistics.fmean(gaps):+.1f}{'**' if p < 0.01 else '*' if p < 0.05 else ''}"
 
 
 def traffic(table: Mapping[str, Runs]) -> str:
-    """What a round moves, up and down, in thousands of bytes: heads alone, and what whole models would."""
+    """Traffic of a round, up and down, in kB: the heads that are sent, and whole models for comparison."""
     rows = {}
     for setting, methods in table.items():
         spent = [run["bytes"] for run in methods["SOLO"].values()]
@@ -115,7 +116,7 @@ def traffic(table: Mapping[str, Runs]) -> str:
 
 
 def claimed(table: Mapping[str, Runs]) -> str:
-    """The paper's figures beside ours, in its own measure: the best mean accuracy of any round."""
+    """The paper's numbers beside ours, in its measure: the best mean accuracy of all rounds."""
     names = ("SOLO", "AVG", "AVGKD", "KD")
     rows = {
         setting: [
@@ -132,14 +133,14 @@ def by_method(study: Mapping[str, Runs], score: str) -> str:
     """Mean ± sd over the seeds; from the second method on, the difference from the first and its p-value."""
     methods = list(dict.fromkeys(method for setting in study.values() for method in setting))
     rows = {
-        setting: [against(found.get(methods[0], {}), found.get(method, {}), score) for method in methods]
-        for setting, found in study.items()
+        setting: [against(runs.get(methods[0], {}), runs.get(method, {}), score) for method in methods]
+        for setting, runs in study.items()
     }
     return markdown_table(rows, ("", *methods))
 
 
 def against(base: Runs, runs: Runs, score: str) -> str:
-    """In per cent; the test is paired by seed."""
+    """Mean ± sd in %, and the mean difference from `base` with the p-value of a paired t-test."""
     values = [100 * run[score] for run in runs.values()]
     if not values:
         return ""

@@ -1,6 +1,6 @@
-"""What is run: every study is a list of cells, and a cell is one run.
+"""The runs of each study: a cell is one run.
 
-Seeds 100 to 109 were used to find the recipe `chfl`; the reported seeds were not looked at before.
+The recipe `chfl` was tuned on seeds 100 to 109. The reported seeds were not used before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ DIGIT: Changes = {
     "evaluate_every": 4,
 }
 PIXELS: Changes = {**TABULAR, "data.dataset": "digit-pixels", "rounds": 30, "evaluate_every": 5}
-SMALL: Changes = {  # to see that it works
+SMALL: Changes = {  # for --quick
     "rounds": 3,
     "data.clients": 3,
     "data.dataset": "digits",
@@ -53,7 +53,7 @@ def taught(common: bool = False, name: str = "distillation", **settings: Any) ->
 
 
 def literal(clients: int) -> Changes:
-    """The sum of the heads, and a temperature for the teacher alone."""
+    """KD as in the paper: the sum of the heads, and a temperature for the teacher only."""
     return taught(literal=True, scale=float(clients))
 
 
@@ -76,7 +76,7 @@ RULES = ("samples", "ivar-vb", "geometric-median", "majority")
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Everything, the most important first; quick: one seed, small data, few rounds."""
+    """All runs, the most important first. Quick: one seed, small data, few rounds."""
     for table in TABLES[2:3] if quick else TABLES:
         for seed in TABULAR_SEEDS[:1] if quick else TABULAR_SEEDS:
             yield from _rows(table.upper(), {**TABULAR, "data.dataset": table}, seed, quick)
@@ -89,7 +89,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 
 
 def _rows(name: str, base: Changes, seed: int, quick: bool) -> Iterator[Cell]:
-    """Both rows of Table 1 for one data set, with the controls."""
+    """Both rows of Table 1 for one data set, with control experiments."""
     for partition, choice in PARTITIONS.items():
         setting = {**base, "data.partition": choice}
         clients = int(base["data.clients"])
@@ -99,7 +99,7 @@ def _rows(name: str, base: Changes, seed: int, quick: bool) -> Iterator[Cell]:
 
 
 def _small(seed: int, quick: bool) -> Iterator[Cell]:
-    """Clients with few examples of ten classes, of some of which they have few or none."""
+    """Clients with few examples, and few or none of some of the ten classes."""
     for setting, changes in {
         "135 images each": {"data.clients": 10, "data.partition": PARTITIONS["iid"]},
         "45 images each": {"data.clients": 30, "data.partition": PARTITIONS["iid"]},
@@ -120,7 +120,7 @@ def _small(seed: int, quick: bool) -> Iterator[Cell]:
 
 
 def _teaching(seed: int, quick: bool) -> Iterator[Cell]:
-    """How strongly the shared head teaches, how softly, and as a sum or a mean of the heads."""
+    """Settings of the distillation: α, β, and the sum or the mean of the heads."""
     base = {**PIXELS, "data.clients": 10, "data.partition": PARTITIONS["iid"]}
     for name, method in {
         "SOLO": METHODS["SOLO"],
@@ -137,7 +137,7 @@ def _teaching(seed: int, quick: bool) -> Iterator[Cell]:
 
 
 def _clients(seed: int, quick: bool) -> Iterator[Cell]:
-    """The same images, among more or fewer."""
+    """The same images, split among 3 to 30 clients."""
     for clients in (3, 5, 10, 30):
         base = {**PIXELS, "data.clients": clients, "data.partition": PARTITIONS["iid"]}
         for name, method in {"SOLO": METHODS["SOLO"], "KD": METHODS["KD"], "chfl": CHFL}.items():
@@ -145,7 +145,7 @@ def _clients(seed: int, quick: bool) -> Iterator[Cell]:
 
 
 def _poison(seed: int, quick: bool) -> Iterator[Cell]:
-    """One of ten heads is noise."""
+    """One of ten clients sends noise as its head."""
     base = {**PIXELS, "data.clients": 10, "data.partition": PARTITIONS["iid"]}
     for rule in RULES:
         for attack, hostile in {"clean": {}, "one poisoned head": POISON}.items():

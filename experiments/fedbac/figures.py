@@ -1,4 +1,4 @@
-"""How the figures of this folder look."""
+"""Figures 3 to 6 of the report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,34 +16,32 @@ COLOURS = {
     "FedBaC, literal": "#b3412f",
     "FedBaC, stabilised": "#12606c",
 }
-UP = {
+Y_LABELS = {
     "accuracy": "test accuracy",
     "reliability_accuracy_spearman": "rank correlation",
 }
 
 
 def bars(finals: Mapping[str, Sequence[float]], path: Path) -> None:
-    """Figure 3: final accuracy; a bar is the mean, a dot a seed, a dash what the report says."""
+    """Figure 3: final accuracy. Bars are means, dots are seeds, dashed lines are the report's values."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.4, 3.4), facecolor="white")
-    place = figure.subplots()
+    ax = figure.subplots()
     for number, (name, values) in enumerate(finals.items()):
         average = sum(values) / len(values)
-        place.bar(number, average, width=0.62, color=COLOURS[name], alpha=0.55)
-        place.scatter([number] * len(values), values, s=16, color=INK, zorder=3, label="a seed")
-        place.text(number, max(values) + 0.03, f"{average:.3f}", ha="center", fontsize=9, color=INK)
+        ax.bar(number, average, width=0.62, color=COLOURS[name], alpha=0.55)
+        ax.scatter([number] * len(values), values, s=16, color=INK, zorder=3, label="a seed")
+        ax.text(number, max(values) + 0.03, f"{average:.3f}", ha="center", fontsize=9, color=INK)
         if name in CLAIMED:
             line = [CLAIMED[name], CLAIMED[name]]
-            place.plot(
-                [number - 0.38, number + 0.38], line, color=INK, lw=1.6, ls=(0, (3, 2)), label="report"
-            )
-    place.set_xticks(range(len(finals)), [name.replace(", ", ",\n") for name in finals])
-    place.set_ylim(0, 1.09)
-    tidy(place)
-    place.tick_params(axis="x", labelsize=8.5, labelcolor=INK, length=0)
-    place.set_ylabel("final test accuracy", fontsize=8.5, color=FAINT)
-    labels = dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+            ax.plot([number - 0.38, number + 0.38], line, color=INK, lw=1.6, ls=(0, (3, 2)), label="report")
+    ax.set_xticks(range(len(finals)), [name.replace(", ", ",\n") for name in finals])
+    ax.set_ylim(0, 1.09)
+    tidy(ax)
+    ax.tick_params(axis="x", labelsize=8.5, labelcolor=INK, length=0)
+    ax.set_ylabel("final test accuracy", fontsize=8.5, color=FAINT)
+    labels = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     figure.legend(labels.values(), labels.keys(), frameon=False, fontsize=8.5, loc="upper right", ncols=2)
     title = "MNIST in 300 shards, 20 clients, 10 a round, 200 rounds"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
@@ -59,7 +57,7 @@ def curves_by_seed(
     path: Path,
     smooth: int = 1,
 ) -> None:
-    """Figures 4 to 6: one panel a seed, one line a method."""
+    """Figures 4 to 6: one panel per seed, one line per method."""
     seeds = sorted({seed for method in methods for seed in runs[method]})
     panels = {
         f"seed {seed}": {
@@ -70,11 +68,11 @@ def curves_by_seed(
         for seed in seeds
     }
     bold = methods[-1] if metric == "accuracy" else ""
-    line_charts(panels, title, "round", UP[metric], path, COLOURS, bold=bold)
+    line_charts(panels, title, "round", Y_LABELS[metric], path, COLOURS, bold=bold)
 
 
 def _smoothed(points: Mapping[Any, float | None], width: int) -> dict[float, float]:
-    """Means over so many points in a row."""
-    known = [(float(number), value) for number, value in points.items() if value is not None]
-    parts = [known[start : start + width] for start in range(0, len(known), width)]
+    """Means over every `width` consecutive points."""
+    defined = [(float(number), value) for number, value in points.items() if value is not None]
+    parts = [defined[start : start + width] for start in range(0, len(defined), width)]
     return {part[-1][0]: sum(value for _, value in part) / len(part) for part in parts}

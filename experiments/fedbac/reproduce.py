@@ -1,6 +1,6 @@
-"""`steelyard reproduce fedbac`: the report's experiment, what it left as future work, and attacks.
+"""`steelyard reproduce fedbac`: the report's experiment, the ones it proposes as future work, and attacks.
 
-Runs are recorded under `out`/runs, and what is recorded is not run again.
+Runs are recorded under `out`/runs and reused from there.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 import why
 from figures import CLAIMED, bars, curves_by_seed
-from studies import SEEDS, SMALL, cells
 
 from steelyard.report.charts import markdown_table
 from steelyard.runs.reader import Run
 from steelyard.studies.cells import Cell, Results, run_cells
+from studies import SEEDS, SMALL, cells
 
 COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
 KEPT = ("accuracy", "loss", *COUPLINGS)
@@ -25,7 +25,7 @@ Say = Callable[[str], Any]
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
-    """Run all, write results.json, the tables and the figures into `out`; returns what was written."""
+    """Run everything; write results.json, tables and figures into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
     say("why: angles of honest and reversed updates")
@@ -39,27 +39,27 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
-    """Final and late accuracy, fairness at the end, and, for the report's own experiment, every round."""
+    """Final and late accuracy, final fairness, and for the report's own experiment every round."""
     rows = run.rounds
     evaluated = [row for row in rows if row.get("accuracy") is not None]
     late = [row["accuracy"] for row in evaluated if row["round"] > cell.spec.rounds * 3 / 4]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "final": evaluated[-1]["accuracy"],
         "late": statistics.fmean(late),
         "late_sd": statistics.stdev(late) if len(late) > 1 else 0.0,
         "fairness": {name: evaluated[-1].get(name) for name in FAIRNESS},
     }
     if auroc := [row["detection_auroc"] for row in rows if row.get("detection_auroc") is not None]:
-        found["auroc"] = statistics.fmean(auroc)
+        values["auroc"] = statistics.fmean(auroc)
     if cell.study in ("paper", "fresh"):
-        found["curves"] = {name: {row["round"]: row.get(name) for row in evaluated} for name in KEPT}
+        values["curves"] = {name: {row["round"]: row.get(name) for row in evaluated} for name in KEPT}
         last = [row for row in run.clients if row["round"] == cell.spec.rounds]
-        found["clients"] = {row["client"]: row["accuracy"] for row in last}
-    return found
+        values["clients"] = {row["client"]: row["accuracy"] for row in last}
+    return values
 
 
 def tables(results: Results, out: Path) -> list[Path]:
-    """One Markdown file for each study."""
+    """One Markdown file per study."""
     paper = results["paper"]["MNIST, shards"]
     headings = ("", "report", "final, by seed", "final", "last quarter", "sd over its rounds", "worst client")
     headings += ("best − worst client", "Spearman reliability", "Spearman weight")
@@ -79,36 +79,36 @@ def tables(results: Results, out: Path) -> list[Path]:
     return [out / f"{name}.md" for name in texts]
 
 
-def paper_row(name: str, runs: dict[str, Any]) -> list[str]:
-    each = list(runs.values())
-    fair = [run["fairness"] for run in each]
-    gaps = [one["client_accuracy_max"] - one["client_accuracy_min"] for one in fair]
+def paper_row(name: str, by_seed: dict[str, Any]) -> list[str]:
+    runs = list(by_seed.values())
+    fairness = [run["fairness"] for run in runs]
+    gaps = [scores["client_accuracy_max"] - scores["client_accuracy_min"] for scores in fairness]
     return [
         f"{CLAIMED[name]:.2f}" if name in CLAIMED else "",
-        " / ".join(f"{run['final']:.4f}" for run in each),
-        mean([run["final"] for run in each], 4),
-        mean([run["late"] for run in each], 4),
-        mean([run["late_sd"] for run in each], 4),
-        mean([one["client_accuracy_min"] for one in fair], 3),
+        " / ".join(f"{run['final']:.4f}" for run in runs),
+        mean([run["final"] for run in runs], 4),
+        mean([run["late"] for run in runs], 4),
+        mean([run["late_sd"] for run in runs], 4),
+        mean([scores["client_accuracy_min"] for scores in fairness], 3),
         mean(gaps, 3),
-        *(mean([late_coupling(run, name) for run in each], 2) for name in COUPLINGS),
+        *(mean([late_coupling(run, name) for run in runs], 2) for name in COUPLINGS),
     ]
 
 
 def late_coupling(run: dict[str, Any], name: str) -> float | None:
-    """The mean over the last quarter of the rounds in which it is defined."""
+    """Mean over those rounds of the last quarter in which the correlation is defined."""
     points = {int(number): value for number, value in run["curves"][name].items() if value is not None}
     rounds = max((int(number) for number in run["curves"]["accuracy"]), default=0)
     late = [value for number, value in points.items() if number > rounds * 3 / 4]
     return statistics.fmean(late) if late else None
 
 
-def by_setting(study: dict[str, dict[str, Any]], what: Sequence[str] = ("final",)) -> str:
-    """Means over the seeds: a row for each method, a column for each setting."""
+def by_setting(study: dict[str, dict[str, Any]], scores: Sequence[str] = ("final",)) -> str:
+    """Means over the seeds: one row per method, one column per setting."""
     methods = list(dict.fromkeys(method for setting in study.values() for method in setting))
     rows = {
         method: [
-            " ± ".join(mean([run[name] for run in setting[method].values()], 4) for name in what)
+            " ± ".join(mean([run[name] for run in setting[method].values()], 4) for name in scores)
             if method in setting
             else ""
             for setting in study.values()
@@ -124,12 +124,12 @@ def sweep(name: str, methods: dict[str, Any]) -> str:
 
 
 def mean(values: Sequence[float | None], digits: int) -> str:
-    known = [value for value in values if value is not None]
-    return f"{statistics.fmean(known):.{digits}f}" if known else ""
+    defined = [value for value in values if value is not None]
+    return f"{statistics.fmean(defined):.{digits}f}" if defined else ""
 
 
 def figures(results: Results, angles: Any, out: Path) -> list[Path]:
-    """Figures 3 to 6 of the report, and why the published gate fails."""
+    """Figures 3 to 6 of the report, and the angles that show why the published gate fails."""
     paper = results["paper"]["MNIST, shards"]
     paths = [out / f"figure{number}.png" for number in (3, 4, 5, 6)] + [out / "why.png"]
     bars({name: [run["final"] for run in runs.values()] for name, runs in paper.items()}, paths[0])

@@ -1,7 +1,7 @@
-"""What is run: every study is a list of cells, and a cell is one run.
+"""The runs of each study: a cell is one run.
 
-Seeds 100 to 107 were used to find the rule and its settings. Seeds 0 to 2 were looked at while earlier
-forms of it were measured, like 20 to 22; seeds 30 to 32 not before everything was decided.
+The rule and its settings were tuned on seeds 100 to 107. Earlier forms of the rule were measured on seeds 0
+to 2 and 20 to 22. Seeds 30 to 32 were first used after everything was decided.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ Changes = Mapping[str, Any]
 
 
 class Method(NamedTuple):
-    """A preset, and what is changed about it."""
+    """A preset, and overrides."""
 
     preset: str
     changes: Changes = EMPTY
@@ -34,14 +34,14 @@ SHARDS: Changes = {  # the report's setting
     },
     "training": {"lr": 0.05, "momentum": 0.9, "batch_size": 64, "epochs": 1},
 }
-DIGITS: Changes = {  # the same in small, for what takes many runs
+DIGITS: Changes = {  # a small version, for studies of many runs
     "model": "mlp",
     "data.dataset": "digits",
     "data.partition": {"name": "shards", "shards": 40, "per_client": 2},
     "training.batch_size": 8,
 }
-SMALL: Changes = {"data.dataset": "digits", "model": "mlp"}  # to see that it works
-AS_MANY_STEPS: Changes = {"training.steps": 7}  # as a client with two shards makes in an epoch
+SMALL: Changes = {"data.dataset": "digits", "model": "mlp"}  # for --quick
+SAME_STEPS: Changes = {"training.steps": 7}  # as many as one epoch on two shards
 
 FEDAVG, FEDBAC = Method("fedavg"), Method("fedbac")
 NO_REGULARISER = Method("fedbac-no-regularizer")
@@ -94,11 +94,11 @@ RULES = {
     "IVAR-VB": Method("fedavg", {"weighing": "ivar-vb"}),
 }
 REGIMES: Mapping[str, Changes] = {
-    "iid": {**AS_MANY_STEPS, "data.partition": "iid"},
-    "Dirichlet 0.1": {**AS_MANY_STEPS, "data.partition": {"name": "dirichlet", "alpha": 0.1}},
-    "Dirichlet 0.5": {**AS_MANY_STEPS, "data.partition": {"name": "dirichlet", "alpha": 0.5}},
+    "iid": {**SAME_STEPS, "data.partition": "iid"},
+    "Dirichlet 0.1": {**SAME_STEPS, "data.partition": {"name": "dirichlet", "alpha": 0.1}},
+    "Dirichlet 0.5": {**SAME_STEPS, "data.partition": {"name": "dirichlet", "alpha": 0.5}},
     "covariate shift": {
-        **AS_MANY_STEPS,
+        **SAME_STEPS,
         "data.partition": "iid",
         "data.shift": {"name": "rotation", "degrees": 60.0},
     },
@@ -123,10 +123,10 @@ SWEEPS = {
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Everything, the most important first; quick: one seed, small data, few rounds."""
-    for each in _cells(quick):
-        spec = load_spec(each.spec.model_dump(), SMALL) if quick else each.spec
-        yield each._replace(spec=spec)
+    """All runs, the most important first. Quick: one seed, small data, few rounds."""
+    for full in _cells(quick):
+        spec = load_spec(full.spec.model_dump(), SMALL) if quick else full.spec
+        yield full._replace(spec=spec)
 
 
 def _cells(quick: bool) -> Iterator[Cell]:
@@ -141,18 +141,18 @@ def _cells(quick: bool) -> Iterator[Cell]:
     for seed in seeds:
         for attack, choice in ATTACKS.items():
             for name, method in RULES.items():
-                yield cell("attacks", attack, name, method, seed, _rare(short) | under(choice))
+                yield cell("attacks", attack, name, method, seed, _rarely_evaluated(short) | under(choice))
     for seed in seeds[:2]:
         for regime, changes in REGIMES.items():
             for name in ("FedAvg", "FedBaC, stabilised"):
-                yield cell("regimes", regime, name, RULES[name], seed, _rare(short) | changes)
+                yield cell("regimes", regime, name, RULES[name], seed, _rarely_evaluated(short) | changes)
     small = {**DIGITS, "rounds": 3 if quick else 100}
     for seed in seeds:
         for attack in ("no attack", "sign-flip", "aligned, oversized"):
             for name, method in ABLATION.items():
                 yield cell("ablation", attack, name, method, seed, small | under(ATTACKS[attack]))
         for name in ("FedAvg", "stabilised", "without the bound on lengths"):
-            real = _rare(short) | under(ATTACKS["sign-flip"])
+            real = _rarely_evaluated(short) | under(ATTACKS["sign-flip"])
             yield cell("ablation", "sign-flip, MNIST", name, ABLATION[name], seed, real)
     for seed in seeds[:1]:
         for setting, methods in SWEEPS.items():
@@ -160,7 +160,7 @@ def _cells(quick: bool) -> Iterator[Cell]:
                 yield cell("sweeps", setting, name, method, seed, small)
 
 
-def _rare(rounds: int) -> dict[str, Any]:
+def _rarely_evaluated(rounds: int) -> dict[str, Any]:
     return {"rounds": rounds, "evaluate_every": min(5, rounds)}
 
 

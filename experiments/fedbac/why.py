@@ -1,6 +1,6 @@
-"""Why the published gate fails: which way honest and reversed updates lie, to the past and to each other.
+"""Why the published gate fails: angles of honest and reversed updates to the last step and to each other.
 
-Nobody is weighed down: a witness that knows who lies averages the honest clients and writes the angles down.
+The weighing rule here knows the adversaries. It averages the honest clients and records the angles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from studies import SHARDS, under
 
 from steelyard.report.charts import tidy
 from steelyard.report.style import DPI, FAINT, INK
@@ -22,6 +21,7 @@ from steelyard.weighing.consensus import cosines_with
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines
 from steelyard.weighing.steps import normalised
+from studies import SHARDS, under
 
 SIGN_FLIP = {"name": "sign-flip"}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -37,17 +37,17 @@ SIGNALS = {
     "coherent": "the same, rounds\nby coherence",
 }
 Angles = dict[str, list[float]]
-"""Of each signal, every client's mean over its rounds."""
+"""{signal: each client's mean cosine over its rounds}."""
 
 
 @dataclass(frozen=True)
-class Witness(Weigher):
-    """Averages the honest, and notes each client's cosine with the last step and with the honest others."""
+class HonestMean(Weigher):
+    """Average the honest clients; record each client's cosine with the last step and with honest others."""
 
-    liars: frozenset[str]
+    adversaries: frozenset[str]
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        honest = torch.tensor([client not in self.liars for client in round.clients]).double()
+        honest = torch.tensor([client not in self.adversaries for client in round.clients]).double()
         weights, last, angles = normalised(honest * round.num_examples), state.get("step"), cosines(geometry)
         evidence = {
             "present": towards_others(angles, honest),
@@ -60,51 +60,51 @@ class Witness(Weigher):
 def measure(changes: Mapping[str, Any], seed: int) -> dict[str, Angles]:
     """{"honest" or "reversed": angles}, from the second round on."""
     federation = build(load_spec(None, {**changes, "evaluate_every": 1000, "seed": seed}))
-    liars = frozenset(federation.adversaries)
-    federation.aggregator = replace(federation.aggregator, weigher=Witness(liars))
+    adversaries = frozenset(federation.adversaries)
+    federation.aggregator = replace(federation.aggregator, weigher=HonestMean(adversaries))
     result = federation.run()
     weight = {row["round"]: float(row.get("coherence") or 0.0) for row in result.history}
     rows = [row for row in result.clients if row["round"] != 1 and row["status"] == "used"]
-    found: dict[str, Angles] = {kind: {name: [] for name in SIGNALS} for kind in ("honest", "reversed")}
+    angles: dict[str, Angles] = {kind: {name: [] for name in SIGNALS} for kind in ("honest", "reversed")}
     for client in sorted({str(row["client"]) for row in rows}):
-        mine = [row for row in rows if row["client"] == client]
-        ones = [1.0] * len(mine)
-        place = found["reversed" if client in liars else "honest"]
-        place["past"].append(_mean([row["past"] for row in mine], ones))
-        place["present"].append(_mean([row["present"] for row in mine], ones))
-        place["coherent"].append(
-            _mean([row["present"] for row in mine], [weight[row["round"]] for row in mine])
+        own = [row for row in rows if row["client"] == client]
+        ones = [1.0] * len(own)
+        signals = angles["reversed" if client in adversaries else "honest"]
+        signals["past"].append(_mean([row["past"] for row in own], ones))
+        signals["present"].append(_mean([row["present"] for row in own], ones))
+        signals["coherent"].append(
+            _mean([row["present"] for row in own], [weight[row["round"]] for row in own])
         )
-    return found
+    return angles
 
 
 def _mean(values: Sequence[Any], weights: Sequence[float]) -> float:
     total = sum(weights)
     return (
-        sum(float(each) * weight for each, weight in zip(values, weights, strict=True)) / total
+        sum(float(value) * weight for value, weight in zip(values, weights, strict=True)) / total
         if total
         else 0.0
     )
 
 
-def draw(found: Mapping[str, Mapping[str, Angles]], path: Path) -> None:
-    """A strip of dots for each signal, a dot for each client; the honest left, the reversed right."""
+def draw(by_setting: Mapping[str, Mapping[str, Angles]], path: Path) -> None:
+    """One dot per client and signal; honest clients on the left, reversed ones on the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.4, 4.0), facecolor="white")
-    axes = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
-    for place, (setting, kinds) in zip(axes, found.items(), strict=True):
-        place.axhline(0, color=FAINT, lw=0.9)
+    axes = figure.subplots(1, len(by_setting), squeeze=False, sharey=True)[0]
+    for ax, (setting, kinds) in zip(axes, by_setting.items(), strict=True):
+        ax.axhline(0, color=FAINT, lw=0.9)
         for kind, colour, side in (("honest", "#12606c", -0.13), ("reversed", "#b3412f", 0.13)):
             for number, name in enumerate(SIGNALS):
                 values = sorted(kinds[kind][name])
                 shifts = [number + side + 0.03 * (rank % 3 - 1) for rank in range(len(values))]
                 label = kind if number == 0 else None
-                place.scatter(shifts, values, s=26, color=colour, alpha=0.8, lw=0, label=label)
-        place.set_title(setting, fontsize=9, color=INK, loc="left")
-        place.set_xticks(range(len(SIGNALS)), list(SIGNALS.values()))
-        tidy(place)
-        place.tick_params(axis="x", labelsize=8, labelcolor=INK, length=0)
+                ax.scatter(shifts, values, s=26, color=colour, alpha=0.8, lw=0, label=label)
+        ax.set_title(setting, fontsize=9, color=INK, loc="left")
+        ax.set_xticks(range(len(SIGNALS)), list(SIGNALS.values()))
+        tidy(ax)
+        ax.tick_params(axis="x", labelsize=8, labelcolor=INK, length=0)
     axes[0].set_ylabel("mean cosine of a client's updates", fontsize=8.5, color=FAINT)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="upper right", ncols=2, labelcolor=INK)

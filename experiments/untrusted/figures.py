@@ -1,4 +1,4 @@
-"""How the figures of this folder look."""
+"""Line charts with one colour for each rule."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +20,6 @@ COLOURS = {
 
 
 def draw(
-    panels: Mapping[str, Lines], title: str, across: str, up: str, path: Path, log: bool = False
+    panels: Mapping[str, Lines], title: str, x_label: str, y_label: str, path: Path, log: bool = False
 ) -> None:
-    line_charts(panels, title, across, up, path, COLOURS, bold="majority", dashed="oracle", log=log)
+    line_charts(panels, title, x_label, y_label, path, COLOURS, bold="majority", dashed="oracle", log=log)

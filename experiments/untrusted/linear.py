@@ -1,6 +1,6 @@
-"""(a) Linear regression with unequal noise: how far from the truth is what each rule makes of the estimates?
+"""(a) Linear regression with unequal noise: squared error of the merged estimate under each rule.
 
-Every party sends its least-squares estimate. The oracle knows the covariance of their errors and weighs by
+Every client sends its least-squares estimate. The oracle knows the covariance of their errors and weighs by
 generalised least squares.
 """
 
@@ -40,7 +40,7 @@ RULES = {
 
 
 def one_round(draws: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Mean squared error × 100 of each rule in each setting, over draws."""
+    """100 × squared error of each rule in each setting: the mean over the draws."""
     table: dict[str, dict[str, float]] = {}
     for name, settings in SETTINGS.items():
         errors: dict[str, list[float]] = {}
@@ -49,14 +49,15 @@ def one_round(draws: Sequence[int]) -> dict[str, dict[str, float]]:
             estimates = least_squares(parties.inputs, parties.targets)
             for rule, merged in merge(estimates, parties).items():
                 errors.setdefault(rule, []).append(100 * float((merged - parties.beta).square().sum()))
-        table[name] = {rule: sum(found) / len(found) for rule, found in errors.items()}
+        table[name] = {rule: sum(values) / len(values) for rule, values in errors.items()}
     return table
 
 
 def over_rounds(draws: Sequence[int], participation: float, rows: int, rounds: int = 10) -> dict[str, float]:
-    """The same in the clique's setting, with `rows` fresh rows a round; parties miss some of the rounds.
+    """100 × squared error in the clique's setting over many rounds: the mean over all but the first.
 
-    The mean over rounds after the first; rules remember the parties by name.
+    Each round has `rows` new rows per client, and only the share `participation` of the clients. Rules
+    remember clients by name.
     """
     errors: dict[str, list[float]] = {}
     for seed in draws:
@@ -81,7 +82,7 @@ def over_rounds(draws: Sequence[int], participation: float, rows: int, rounds: i
                 errors.setdefault("coordinate median", []).append(
                     100 * float((middle - drawn.beta).square().sum())
                 )
-    return {rule: sum(found) / len(found) for rule, found in errors.items()}
+    return {rule: sum(values) / len(values) for rule, values in errors.items()}
 
 
 def merge(estimates: Tensor, parties: LinearProblem) -> dict[str, Tensor]:

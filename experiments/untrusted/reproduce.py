@@ -1,6 +1,6 @@
 """`steelyard reproduce untrusted`: every experiment of the paper, its Table 1 beside ours, figures 1 to 3.
 
-Federated runs are recorded under `out`/runs, and what is recorded is not run again.
+Federated runs are recorded under `out`/runs and reused from there.
 """
 
 import json
@@ -37,10 +37,10 @@ Say = Callable[[str], Any]
 
 
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
-    """Run all, write results.json, table1.md and the figures into `out`; returns what was written."""
+    """Run everything; write results.json, table1.md and the figures into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # J×J work is too small for more
+    torch.set_num_threads(1)  # J × J matrices are too small for more
     start = time.time()
     results: dict[str, Any] = {"quick": quick}
     draws = range(100, 104 if quick else 120)
@@ -55,7 +55,7 @@ def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
         say({"logistic": "(b)", "sgd": "(c)", "shakespeare": "(d)"}[name] + f" {name}")
         results[name] = curves(run(name, out, quick, say))
         save(results, out)
-    say("unequal honest parties")
+    say("unequal honest clients")
     for rounds, epochs in ((1, 5), (10, 1)):
         results[f"unequal, {rounds} rounds of {epochs}"] = unequal(
             (100,) if quick else (100, 101, 102), rounds, epochs
@@ -75,13 +75,13 @@ def run(name: str, out: Path, quick: bool, say: Say) -> Results:
 
 def curves(results: Results) -> dict[str, dict[str, dict[int, float]]]:
     """{column: {rule: {round: accuracy}}}."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    by_column: dict[str, dict[str, dict[int, float]]] = {}
     for cell, outcome in results:
         if outcome.path is None:
             raise RuntimeError(f"{cell.name}: {outcome.error}")
         points = {row["round"]: row["accuracy"] for row in Run(outcome.path).rounds if row.get("accuracy")}
-        found.setdefault(cell.column, {})[cell.row] = points
-    return found
+        by_column.setdefault(cell.column, {})[cell.row] = points
+    return by_column
 
 
 def final(results: dict[str, Any], name: str, column: str, rule: str) -> str:
@@ -117,8 +117,8 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
     (out / "table1.md").write_text(text)
     files = [out / "table1.md"]
     by_rule = {
-        "by the share of parties in a round": turned(results["participation"]),
-        "by the rows of a party in a round": turned(results["batch"]),
+        "by the share of clients in a round": by_rule_and_x(results["participation"]),
+        "by the rows of a client in a round": by_rule_and_x(results["batch"]),
     }
     draw(
         by_rule,
@@ -149,20 +149,16 @@ def write(results: dict[str, Any], out: Path) -> list[Path]:
         if rule in results["logistic"]["0"]
     }
     draw(
-        {"5 honest parties": over},
+        {"5 honest clients": over},
         "MNIST, one round",
-        "parties that send noise",
+        "clients that send noise",
         "test accuracy",
         out / "figure-logistic.png",
     )
     return files + [out / f"figure{which}.png" for which in ("1", "2", "3", "-logistic")]
 
 
-def turned(by_place: dict[float, dict[str, float]]) -> Lines:
-    """{place: {rule: value}} -> {rule: {place: value}}."""
-    rules = next(iter(by_place.values()))
-    return {
-        rule: {float(place): found[rule] for place, found in by_place.items()}
-        for rule in PAPER
-        if rule in rules
-    }
+def by_rule_and_x(by_x: dict[float, dict[str, float]]) -> Lines:
+    """{x: {rule: value}} → {rule: {x: value}}."""
+    rules = next(iter(by_x.values()))
+    return {rule: {float(x): values[rule] for x, values in by_x.items()} for rule in PAPER if rule in rules}

@@ -1,4 +1,4 @@
-"""Honest but unequal: ten parties with 200 … 6,000 images of MNIST, whom an epoch takes unequally far."""
+"""Ten honest clients with 200 to 6,000 MNIST images: local epochs move their models unequally far."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ RULES = ("samples", "uniform", "geometric-median", "ivar-vb", "icov-vb", "majori
 def unequal(seeds: Sequence[int], rounds: int, epochs: int) -> dict[str, list[float]]:
     """Test accuracy of each rule for each seed."""
     data = mnist()
-    found: dict[str, list[float]] = {rule: [] for rule in RULES}
+    accuracies: dict[str, list[float]] = {rule: [] for rule in RULES}
     for seed in seeds:
         order = torch.randperm(len(data.train), generator=generator(seed, "unequal"))
         parts = order[: sum(SIZES)].split(SIZES)
@@ -32,5 +32,5 @@ def unequal(seeds: Sequence[int], rounds: int, epochs: int) -> dict[str, list[fl
             federation = sy.Federation(
                 clients, model, algorithm, test=data.test, rounds=rounds, evaluate_every=rounds, seed=seed
             )
-            found[rule].append(federation.run().accuracy)
-    return found
+            accuracies[rule].append(federation.run().accuracy)
+    return accuracies

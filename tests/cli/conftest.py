@@ -1,4 +1,4 @@
-"""Every test of the command line stands in an empty folder, offline."""
+"""Tests of the command line run in an empty folder, offline."""
 
 from pathlib import Path
 

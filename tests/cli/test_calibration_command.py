@@ -42,7 +42,7 @@ def test_names_are_short_and_the_picture_is_drawn(runs: list[Path], place: Path)
     assert (place / "pictures" / "sure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(runs: list[Path], place: Path) -> None:
+def test_runs_of_the_same_name_are_shown_by_their_folders(runs: list[Path], place: Path) -> None:
     renamed = run("ba-bfl", "training.lr=0.01").rename(place / "ba-bfl-s0")
     text = output(steelyard("calibration", runs[1], renamed))
     assert str(runs[1]) in text

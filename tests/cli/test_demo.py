@@ -1,4 +1,4 @@
-"""`steelyard run` alone, small: the preset it shows is replaced by one that takes no time."""
+"""The demo, `steelyard run` without arguments, with a small preset in place of its own."""
 
 import json
 from pathlib import Path

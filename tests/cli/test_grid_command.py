@@ -66,7 +66,7 @@ def test_a_grid_file_runs_and_is_not_mistaken_for_a_run(place: Path) -> None:
     for command in ("run", "spec"):
         result = steelyard(command, "mine.toml")
         assert result.exit_code == 2
-        assert "`steelyard grid mine.toml` runs it." in result.stderr
+        assert "use `steelyard grid mine.toml`." in result.stderr
 
 
 def test_without_recording_no_folder_is_made(place: Path) -> None:
@@ -74,7 +74,7 @@ def test_without_recording_no_folder_is_made(place: Path) -> None:
     assert not (place / "runs").exists()
 
 
-def test_failed_cells_are_told_and_the_others_shown() -> None:
+def test_failed_cells_are_listed_and_the_others_shown() -> None:
     columns = ("--columns", "model=mlp,mine_for_cli:Stubborn")
     text = output(steelyard("grid", *QUICK, *columns, "--rows", "weighing=samples", "--workers", 1))
     assert "failed: 1" in text
@@ -92,7 +92,7 @@ def test_a_grid_in_which_everything_fails_ends_with_code_1() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "a grid needs something that varies"),
+        ((), "a grid needs a setting that varies"),
         (("--rows", "weighing=sampels"), "cell sampels: unknown weighing rule 'sampels'"),
         (("--rows", "weighing"), "--rows takes a setting and its values"),
         (("rouds=3", "--rows", "weighing=samples"), "did you mean 'rounds'?"),
@@ -119,7 +119,7 @@ def test_help_teaches_with_examples() -> None:
     assert text.count("steelyard grid ") >= 3
 
 
-def test_an_interrupted_grid_says_how_to_go_on_and_leaves_nobody_behind(place: Path) -> None:
+def test_an_interrupted_grid_says_how_to_continue_and_leaves_no_process_behind(place: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test may be run in the background
     axes = ("--rows", "rounds=1,100000,100001", "--workers", "2")
     command = [sys.executable, "-m", "steelyard", "grid", "data.clients=3", *axes]
@@ -132,7 +132,7 @@ def test_an_interrupted_grid_says_how_to_go_on_and_leaves_nobody_behind(place: P
             running.kill()
             signal.signal(signal.SIGINT, before)
     assert (running.returncode, stdout) == (1, "")
-    assert "the same command goes on" in stderr
+    assert "the same command continues" in stderr
     assert "Traceback" not in stderr
     statuses = sorted(each.meta["status"] for each in runs_in(place / "runs"))
     assert statuses == ["finished", "interrupted", "interrupted"]

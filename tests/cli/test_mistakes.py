@@ -91,11 +91,16 @@ def test_a_wrong_use_of_a_command_ends_with_code_2_and_how_to_use_it(arguments: 
         (("data", "show", "fedavg", "fedprox"), "one preset or spec at a time"),
         (("run", "rounds=1", "--out", "a-file"), "a-file"),
         (("compare", "fedavg", "--seeds", "0,0"), "--seeds"),
-        (("list", "rule"), "did you mean 'rules'"),
+        (("list", "rule"), "did you mean 'sharing' or 'weighing' or 'combining'?"),
+        (("list", "rules"), "did you mean 'sharing' or 'weighing' or 'combining'?"),
+        (("list", "combiners"), "did you mean 'combining'?"),
+        (("list", "aggregators"), "choose from attacks, combining, datasets"),
         (("data", "get", "json:loads"), "SOURCE"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(place: Path, words: tuple[str, ...], part: str) -> None:
+def test_other_mistakes_are_explained_and_end_with_code_2(
+    place: Path, words: tuple[str, ...], part: str
+) -> None:
     (place / "a-file").write_text("not a folder")
     result = steelyard(*words)
     assert result.exit_code == 2

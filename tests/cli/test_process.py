@@ -14,7 +14,7 @@ import steelyard as sy
 from steelyard.runs.reader import Run
 
 
-def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:
+def test_run_without_arguments_shows_one_poisoned_federation_under_three_rules(place: Path) -> None:
     done = process("run")
     assert (done.returncode, done.stderr) == (0, "")
     assert [f"client-{number}" in done.stdout for number in range(10)] == [True] * 10
@@ -26,7 +26,7 @@ def test_run_alone_shows_one_poisoned_federation_under_three_rules(place: Path) 
     accuracies = {name: run.rounds[-1]["accuracy"] for name, run in runs.items()}
     assert accuracies["samples-s0"] + 0.2 < min(accuracies["ivar-vb-s0"], accuracies["majority-s0"])
     lines = {line.rpartition("  no ")[0].strip(): line.split()[-3:] for line in done.stdout.splitlines()}
-    assert lines["names the three"] == ["no", "yes", "yes"]
+    assert lines["adversaries weigh least"] == ["no", "yes", "yes"]
 
 
 def test_help_does_not_load_torch() -> None:
@@ -39,7 +39,7 @@ def test_help_does_not_load_torch() -> None:
     assert imported.isdisjoint({"torch", "numpy", "sklearn", "pydantic", "matplotlib"})
 
 
-def test_a_users_module_is_found_where_the_user_stands_and_bad_input_ends_with_code_2() -> None:
+def test_a_users_module_is_found_in_the_current_folder_and_bad_input_ends_with_code_2() -> None:
     done = process("run", "model=mine_for_cli:three_classes")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -48,7 +48,7 @@ def test_a_users_module_is_found_where_the_user_stands_and_bad_input_ends_with_c
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """A shell that starts something in the background makes it deaf to Ctrl-C; processes inherit that."""
+    """Undo that background processes of a shell ignore SIGINT, which child processes inherit."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""The programs of an experiment are not a package: they stand in its folder."""
+"""The programs of an experiment are not a package, but modules in its folder."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def neighbours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The programs of the module's FOLDER find each other; nobody else finds them."""
+    """Makes the programs of the test module's FOLDER importable during a test."""
     folder: Path = request.module.FOLDER
     monkeypatch.syspath_prepend(folder)
     threads = torch.get_num_threads()

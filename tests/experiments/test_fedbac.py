@@ -51,14 +51,14 @@ def test_the_quick_version_writes_every_table_and_figure(
     }
 
 
-def test_honest_clients_stand_together_and_reversed_ones_apart_whichever_way_the_past_lies() -> None:
-    """The figure's second setting, whole: everyone in every round, Dirichlet(0.3) on digits."""
+def test_every_signal_separates_honest_from_reversed_clients_if_all_take_part() -> None:
+    """The second setting of the figure: all clients in every round, Dirichlet(0.3) on digits."""
     import why
 
-    found = why.measure(list(why.SETTINGS.values())[1], seed=0)
-    assert min(found["honest"]["past"]) > max(found["reversed"]["past"])
-    assert min(found["honest"]["present"]) > max(found["reversed"]["present"])
-    assert min(found["honest"]["coherent"]) > 0 > max(found["reversed"]["coherent"])
+    angles = why.measure(list(why.SETTINGS.values())[1], seed=0)
+    assert min(angles["honest"]["past"]) > max(angles["reversed"]["past"])
+    assert min(angles["honest"]["present"]) > max(angles["reversed"]["present"])
+    assert min(angles["honest"]["coherent"]) > 0 > max(angles["reversed"]["coherent"])
 
 
 def test_thirty_percent_sign_flippers_cost_fedavg_far_more_than_the_stabilised_rule() -> None:

@@ -1,4 +1,4 @@
-"""The experiments on untrusted parties, in small: `steelyard reproduce untrusted` runs them in full."""
+"""The experiments on untrusted clients, in small: `steelyard reproduce untrusted` runs them in full."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_linear_regression_without_overlap_ivar_is_the_oracle_and_with_a_clique_
     assert clique["ICOV-EM"] < min(clique["IVAR-VB"], clique["geometric median"])
 
 
-def test_rules_that_remember_parties_bear_with_rounds_that_some_miss() -> None:
+def test_rules_with_memory_work_if_clients_miss_rounds() -> None:
     from linear import over_rounds
 
     errors = over_rounds([200], participation=0.6, rows=150, rounds=3)
@@ -37,7 +37,7 @@ def test_rules_that_remember_parties_bear_with_rounds_that_some_miss() -> None:
 
 
 def test_one_round_of_logistic_regression_on_digits() -> None:
-    """(b) in small: 5 honest parties, none or 5 beside them that send noise."""
+    """(b) in small: 5 honest clients, and 0 or 5 that send noise."""
     small = {"data.dataset": "digits", "training.epochs": 20}
     rows = {"weighing": ["uniform", "ivar-vb"]}
     grid = read_grid(FOLDER / "logistic.toml", small, rows=rows, columns={"adversaries.count": [0, 5]})

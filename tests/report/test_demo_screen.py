@@ -65,26 +65,26 @@ def test_bars_have_one_scale_across_the_rules() -> None:
     assert [word.count("━") + word.count("╸") / 2 for word in line.split() if word[0] in "━╸"] == [5, 7, 8]
 
 
-def test_scores_stand_below_their_rules() -> None:
+def test_scores_are_below_their_rules() -> None:
     lines = screen()
     places = [lines[3].index(name) for name in ("FedAvg", "IVAR-VB", "majority")]
     for name, values in {
         "test accuracy": ["0.625"] * 3,
         "worst 10 % of clients": ["0.500"] * 3,
-        "names the three": ["no", "yes", "yes"],
+        "adversaries weigh least": ["no", "yes", "yes"],
         "detection AUROC": ["0.000", "1.000", "1.000"],
     }.items():
         line = line_of(lines, name)
         assert [line[place:].split()[0] for place in places] == values
 
 
-def test_long_paths_stay_whole() -> None:
+def test_long_paths_are_not_cut() -> None:
     path = "/a/long/way/" * 10 + "run"
     lines = screen(runs={**RUNS, "majority": {**RUNS["majority"], "path": path}})
     assert any(line.endswith(f"steelyard show {path}") for line in lines)
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_missing_values_are_dashes() -> None:
     lines = screen(runs={rule: {**each, "metrics": {}} for rule, each in RUNS.items()})
     assert line_of(lines, "test accuracy").count("–") == 3
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
-from steelyard.report.grid_tables import failures_report, sheet_report, write_csv
+from steelyard.report.grid_tables import failures_report, grid_report, write_csv
 from steelyard.report.heatmap import draw_heatmap
 from steelyard.report.heatmap_layout import Scale, scale_of
-from steelyard.studies.grid_results import Entry, Sheet, Worst, number
+from steelyard.studies.grid_results import Entry, GridResults, Worst, number
 
 FAILED = Entry(error="it broke")
 
 
-def sheet(table: list[list[Entry | float | None]], metric: str = "accuracy") -> Sheet:
+def results_of(table: list[list[Entry | float | None]], metric: str = "accuracy") -> GridResults:
     """One panel from rows of values."""
     entries = {
         ("", f"row {i}", f"column {j}"): value if isinstance(value, Entry) else Entry(value)
@@ -28,43 +28,43 @@ def sheet(table: list[list[Entry | float | None]], metric: str = "accuracy") -> 
         for j, value in enumerate(row)
     }
     rows = tuple(f"row {i}" for i in range(len(table)))
-    return Sheet(metric, ("",), rows, tuple(f"column {j}" for j in range(len(table[0]))), entries)
+    return GridResults(metric, ("",), rows, tuple(f"column {j}" for j in range(len(table[0]))), entries)
 
 
-def random_sheet(rows: int, columns: int, panels: int, label: str = "name {}") -> Sheet:
+def random_results(rows: int, columns: int, panels: int, label: str = "name {}") -> GridResults:
     draw = random.Random(0)
     names = [tuple(label.format(i) for i in range(count)) for count in (panels, rows, columns)]
     entries = {(p, r, c): Entry(draw.random()) for p in names[0] for r in names[1] for c in names[2]}
-    return Sheet("accuracy", *names, entries)
+    return GridResults("accuracy", *names, entries)
 
 
-def draw(shown: Sheet, path: Path) -> NDArray[np.int64]:
+def draw(shown: GridResults, path: Path) -> NDArray[np.int64]:
     draw_heatmap(shown, "A grid", "seed 0", path)
     with Image.open(path) as image:
         assert image.format == "PNG"
         return np.asarray(image.convert("RGB")).astype(int)
 
 
-def text_of(shown: Sheet) -> str:
+def text_of(shown: GridResults) -> str:
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(sheet_report(shown))
+        console.print(grid_report(shown))
     return captured.get()
 
 
 def test_the_worst_is_the_least_mean_and_says_where() -> None:
-    assert sheet([[0.9, 0.2, 0.5]]).worst("", "row 0") == Worst("column 1", 0.2)
+    assert results_of([[0.9, 0.2, 0.5]]).worst("", "row 0") == Worst("column 1", 0.2)
 
 
 @pytest.mark.parametrize("metric", ["nll", "mse", "loss", "client_accuracy_sd"])
 def test_where_less_is_better_the_worst_is_the_most(metric: str) -> None:
-    assert sheet([[0.9, 0.2, 0.5]], metric).worst("", "row 0") == Worst("column 0", 0.9)
+    assert results_of([[0.9, 0.2, 0.5]], metric).worst("", "row 0") == Worst("column 0", 0.9)
 
 
-def test_holes_are_passed_over_but_nothing_is_worse_than_a_failure() -> None:
-    assert sheet([[0.9, None, 0.5]]).worst("", "row 0") == Worst("column 2", 0.5)
-    assert sheet([[0.1, FAILED, 0.5]]).worst("", "row 0") == Worst("column 1", None)
-    assert sheet([[None, None]]).worst("", "row 0") is None
+def test_missing_values_are_skipped_and_a_failure_is_the_worst() -> None:
+    assert results_of([[0.9, None, 0.5]]).worst("", "row 0") == Worst("column 2", 0.5)
+    assert results_of([[0.1, FAILED, 0.5]]).worst("", "row 0") == Worst("column 1", None)
+    assert results_of([[None, None]]).worst("", "row 0") is None
 
 
 def test_rows_are_sorted_by_their_worst() -> None:
@@ -75,8 +75,8 @@ def test_rows_are_sorted_by_their_worst() -> None:
         [0.9, FAILED],
         [0.3, 0.2],
     ]
-    assert sheet(table).sorted_by_worst().rows[:3] == ("row 2", "row 4", "row 0")
-    assert sheet(table[:1] + table[2:3], "nll").sorted_by_worst().rows == ("row 1", "row 0")
+    assert results_of(table).sorted_by_worst().rows[:3] == ("row 2", "row 4", "row 0")
+    assert results_of(table[:1] + table[2:3], "nll").sorted_by_worst().rows == ("row 1", "row 0")
 
 
 def test_numbers_have_two_decimals_where_they_fit() -> None:
@@ -84,10 +84,10 @@ def test_numbers_have_two_decimals_where_they_fit() -> None:
 
 
 def test_dark_is_better_whatever_the_metric() -> None:
-    up, down = scale_of(sheet([[0.1, 0.9]])), scale_of(sheet([[0.5, 4.5]], "nll"))
+    up, down = scale_of(results_of([[0.1, 0.9]])), scale_of(results_of([[0.5, 4.5]], "nll"))
     assert (up, up.shade(0.9) > up.shade(0.1)) == (Scale(0.0, 1.0, False), True)
     assert (down, down.shade(0.5), down.shade(4.5)) == (Scale(0.5, 4.5, True), 1.0, 0.0)
-    assert scale_of(sheet([[0.91, 0.95]])) == Scale(0.91, 0.95, False)
+    assert scale_of(results_of([[0.91, 0.95]])) == Scale(0.91, 0.95, False)
     assert down.shade(float("inf")) == 0.0
 
 
@@ -97,7 +97,7 @@ def test_dark_is_better_whatever_the_metric() -> None:
 def test_any_grid_gives_a_picture_of_a_sane_size(
     tmp_path: Path, rows: int, columns: int, panels: int
 ) -> None:
-    pixels = draw(random_sheet(rows, columns, panels), tmp_path / "deep" / "heat.png")
+    pixels = draw(random_results(rows, columns, panels), tmp_path / "deep" / "heat.png")
     height, width, _ = pixels.shape
     assert 250 < height < 3000
     assert 300 < width < 3600
@@ -108,15 +108,14 @@ def test_any_grid_gives_a_picture_of_a_sane_size(
 
 
 def test_long_and_odd_names_stay_inside(tmp_path: Path) -> None:
-    inked = (draw(random_sheet(4, 5, 2, "a_very_long_name_{} of $x_{{$\n"), tmp_path / "heat.png") < 250).any(
-        axis=2
-    )
+    results = random_results(4, 5, 2, "a_very_long_name_{} of $x_{{$\n")
+    inked = (draw(results, tmp_path / "heat.png") < 250).any(axis=2)
     for edge in (inked[:8], inked[-8:], inked[:, :8], inked[:, -4:]):
         assert not edge.any()
 
 
-def test_good_cells_are_dark_and_the_worst_stand_apart(tmp_path: Path) -> None:
-    pixels = draw(sheet([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), tmp_path / "heat.png")
+def test_good_cells_are_dark_and_the_worst_have_their_own_column(tmp_path: Path) -> None:
+    pixels = draw(results_of([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]), tmp_path / "heat.png")
     above_the_legend = pixels[:-120]
     dark = np.asarray((np.abs(above_the_legend - [8, 52, 61]) < 3).all(axis=2))
     line = np.flatnonzero(dark[dark.sum(axis=1).argmax()])  # across the good row, above its numbers
@@ -128,21 +127,21 @@ def test_good_cells_are_dark_and_the_worst_stand_apart(tmp_path: Path) -> None:
 
 
 def test_the_picture_has_no_worst_for_one_column(tmp_path: Path) -> None:
-    one, two = sheet([[0.5], [0.6]]), sheet([[0.5, 0.5], [0.6, 0.6]])
+    one, two = results_of([[0.5], [0.6]]), results_of([[0.5, 0.5], [0.6, 0.6]])
     assert (one.has_worst, two.has_worst) == (False, True)
     assert "worst" not in text_of(one)
     assert "worst" in text_of(two)
 
 
-def test_the_table_shows_numbers_holes_failures_and_the_worst() -> None:
-    lines = text_of(sheet([[0.9, 0.254, None], [0.5, FAILED, 0.1]])).splitlines()
+def test_the_table_shows_numbers_missing_values_failures_and_the_worst() -> None:
+    lines = text_of(results_of([[0.9, 0.254, None], [0.5, FAILED, 0.1]])).splitlines()
     first, second = (next(line for line in lines if line.startswith(f"row {i}")) for i in (0, 1))
     assert first.split()[2:] == ["0.90", "0.25", "–", "0.25", "column", "1"]
     assert second.split()[2:] == ["0.50", "failed", "0.10", "failed", "column", "1"]
-    assert "no run of the grid has this metric" in text_of(sheet([[None, None]]))
+    assert "no run of the grid has this metric" in text_of(results_of([[None, None]]))
 
 
-def test_failures_are_told_with_their_reason() -> None:
+def test_failures_are_shown_with_their_reason() -> None:
     console = Console(width=200)
     with console.capture() as captured:
         console.print(failures_report([("a × b", "it broke")]))
@@ -150,7 +149,7 @@ def test_failures_are_told_with_their_reason() -> None:
 
 
 def test_csv_has_every_cell(tmp_path: Path) -> None:
-    shown = sheet([[Entry(0.5, 0.1, values=(0.4, 0.6)), FAILED]])
+    shown = results_of([[Entry(0.5, 0.1, values=(0.4, 0.6)), FAILED]])
     write_csv([shown], tmp_path / "deep" / "cells.csv")
     with (tmp_path / "deep" / "cells.csv").open(newline="") as file:
         first, second = csv.DictReader(file)

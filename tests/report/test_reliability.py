@@ -62,7 +62,7 @@ def test_the_panels_show_accuracies_gaps_shares_and_the_error(
         torch.testing.assert_close(shares, counted.size / counted.size.sum())
 
 
-def test_overconfidence_and_bins_with_little_in_them_can_be_told(
+def test_overconfidence_and_bins_with_few_examples_are_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Bins(*(torch.tensor(values).double() for values in ([0.2, 0.7], [0.4, 0.5], [1, 999])))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from steelyard.report.split_figure import _alike, _summary, draw_split
+from steelyard.report.split_figure import _order_by_classes, _summary, draw_split
 from steelyard.report.style import readable
 
 
@@ -68,7 +68,7 @@ def test_the_picture_of_many_clients_shows_each_class_as_a_band(tmp_path: Path) 
     )
 
 
-def test_the_sizes_of_many_clients_stand_above_their_mix(tmp_path: Path) -> None:
+def test_the_sizes_of_many_clients_are_drawn_above_their_classes(tmp_path: Path) -> None:
     counts = torch.tensor([[0, 10], [40, 0]]).repeat(
         50, 1
     )  # class 0 is drawn first and has the large clients
@@ -112,9 +112,9 @@ def test_the_summary_counts_rows_and_classes() -> None:
     assert "(0 to 3 each)" in _summary(np.array([[0, 0], [1, 2]]))
 
 
-def test_like_clients_stand_side_by_side() -> None:
+def test_clients_are_sorted_by_their_classes() -> None:
     shares = np.array([[0.1, 0.9, 0.0], [0.6, 0.4, 0.0], [0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.6, 0.4, 0.0]])
-    assert _alike(shares).tolist() == [1, 4, 2, 3, 0]
+    assert _order_by_classes(shares).tolist() == [1, 4, 2, 3, 0]
 
 
 def test_matplotlib_is_loaded_only_to_draw() -> None:

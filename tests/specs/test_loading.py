@@ -1,4 +1,4 @@
-"""What a recorded run left behind."""
+"""Models, test sets and predictions of recorded runs."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_the_test_set_is_that_of_the_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "sentence"),
     [
-        ("fedavg", {"sharing": "head"}, "share a head only"),
+        ("fedavg", {"sharing": "head"}, "share only a head"),
         (
             "chfl",
             {"data.dataset": "digit-pixels", "model": "random-mlp"},
@@ -57,7 +57,7 @@ def test_the_test_set_is_that_of_the_data(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_where_there_is_no_one_classifier_the_reason_is_given(
+def test_runs_without_a_global_classifier_are_refused_with_the_reason(
     preset: str, overrides: dict[str, object], sentence: str, tmp_path: Path
 ) -> None:
     result = recorded(tmp_path, preset, **overrides)
@@ -66,6 +66,6 @@ def test_where_there_is_no_one_classifier_the_reason_is_given(
         load_predictions(result.path)
 
 
-def test_a_run_without_a_spec_cannot_be_looked_at(tmp_path: Path) -> None:
+def test_a_run_without_a_spec_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no spec\.toml"):
         load_predictions(tmp_path)

@@ -80,7 +80,7 @@ def test_a_name_that_is_near_to_none_offers_all() -> None:
         registry.find("weighing", "zzz")
 
 
-def test_unknown_with_nothing_to_offer_says_so() -> None:
+def test_unknown_without_valid_names_says_so() -> None:
     assert "choose from nothing" in str(unknown("setting", "size", []))
 
 
@@ -100,7 +100,7 @@ def test_a_class_of_the_users_own_is_checked_like_a_function(mine: str) -> None:
     [
         ("no_such_module_anywhere:factory", "No module named"),
         ("{mine}:missing", "no attribute 'missing'"),
-        ("{mine}:CONSTANT", "not something that can be called"),
+        ("{mine}:CONSTANT", "is not callable"),
         (":factory", "cannot be imported"),
     ],
 )
@@ -180,7 +180,7 @@ def test_mistakes_in_a_nested_choice_are_found() -> None:
         )
 
 
-def test_context_is_passed_only_to_those_who_ask(mine: str) -> None:
+def test_context_is_passed_only_to_factories_that_take_it(mine: str) -> None:
     context = {"labels": [0, 1], "clients": 2, "groups": None, "generator": object()}
     built = registry.build("partitions", {"name": f"{mine}:needs_two", "least": 5}, **context)
     assert built == {"labels": [0, 1], "clients": 2, "least": 5}

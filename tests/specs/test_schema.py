@@ -220,7 +220,7 @@ def test_a_wrong_value_is_named_with_its_key_and_what_was_expected(
 
 @pytest.mark.parametrize("name", ["a/b", "", "../up", "two words"])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
-    assert refused({"name": name}).startswith("name may have letters")
+    assert refused({"name": name}).startswith("name may contain only letters")
 
 
 @pytest.mark.parametrize("source", ["fedproxx", Path("fedproxx")])

@@ -1,4 +1,4 @@
-"""A spec over a grid of choices: every cell is the run that its place says."""
+"""Grids: every cell is the run of its row, column and panel."""
 
 import os
 import statistics
@@ -10,10 +10,10 @@ import pytest
 import steelyard as sy
 from steelyard.engines.pool import SHARE, cores
 from steelyard.runs.reader import Run, runs_in
-from steelyard.specs import sources as layers
+from steelyard.specs import sources
 from steelyard.specs.schema import load_spec
-from steelyard.studies import parallel_runs as batch
-from steelyard.studies.grid import Cell, Grid, read_grid, run_grid, sheet_of
+from steelyard.studies import parallel_runs
+from steelyard.studies.grid import Cell, Grid, grid_results, read_grid, run_grid
 from steelyard.studies.grid_axes import Axis, read_axis
 from steelyard.studies.parallel_runs import Outcome, finished_runs, run_all
 
@@ -44,7 +44,7 @@ def small(**axes: Any) -> Grid:
 
 
 def deadly() -> None:
-    """A model that takes its process with it."""
+    """A model that kills its process."""
     os._exit(1)
 
 
@@ -55,9 +55,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def refused(*sources: Any, **axes: Any) -> str:
+def refused(*arguments: Any, **axes: Any) -> str:
     with pytest.raises(sy.InputError) as caught:
-        read_grid(*sources, **axes).cells()
+        read_grid(*arguments, **axes).cells()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -174,7 +174,7 @@ def test_a_bad_cell_is_named_before_anything_runs(tmp_path: Path) -> None:
         ({"rows": {"a": {"roundz": 1}}}, "cell a: unknown key 'roundz': did you mean 'rounds'?"),
         ({"rows": {"a": {"training.lr": -1.0}}}, "cell a: training.lr must be greater than 0"),
         ({"rws": {}}, "unknown key 'grid.rws': did you mean 'grid.rows'?"),
-        ({}, "a grid needs something that varies"),
+        ({}, "a grid needs a setting that varies"),
         (3, "grid should be a table, not 3."),
         ({"rows": ["a"]}, "grid.rows should be a table"),
         ({"rows": {"rounds": 3}}, "grid.rows.rounds should be a table or a list"),
@@ -198,9 +198,9 @@ def test_an_axis_that_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_a_grid_file_is_not_a_run(file: Path) -> None:
-    with pytest.raises(sy.InputError, match=rf"a grid of them: `steelyard grid {file}` runs it"):
+    with pytest.raises(sy.InputError, match=rf"a grid, not a single run: use `steelyard grid {file}`"):
         load_spec(file)
-    assert "grid" in layers.table_of(file)
+    assert "grid" in sources.table_of(file)
 
 
 def test_every_cell_is_recorded_and_nothing_runs_twice(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_without_recording_the_numbers_are_the_same_and_nothing_is_written(
     assert {each.path for _, each in unrecorded} == {None}
 
 
-def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_own(
+def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -254,15 +254,15 @@ def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_own(
     assert len(finished_runs(tmp_path)) == 4
 
 
-def test_a_failing_cell_is_a_hole_with_its_reason(tmp_path: Path) -> None:
+def test_a_failing_cell_has_no_mean_but_the_reason(tmp_path: Path) -> None:
     grid = small(columns="data.clients=3,100000", rows="weighing=samples,uniform", seeds=[0])
     results = run_grid(grid, tmp_path)
     assert [bool(outcome.error) for _, outcome in results] == [False, True, False, True]
-    sheet = sheet_of(grid, results, "accuracy")
-    hole = sheet.entry("", "samples", "100000")
-    assert hole.mean is None
-    assert "100000" in hole.error
-    assert sheet.entry("", "samples", "3").mean is not None
+    means = grid_results(grid, results, "accuracy")
+    failed = means.entry("", "samples", "100000")
+    assert failed.mean is None
+    assert "100000" in failed.error
+    assert means.entry("", "samples", "3").mean is not None
 
 
 def test_an_interruption_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_an_interruption_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(outcome.metrics for _, outcome in run_grid(grid, tmp_path))
 
 
-def test_a_sheet_has_means_and_deviations_over_the_seeds() -> None:
+def test_grid_results_have_means_and_deviations_over_the_seeds() -> None:
     grid = small(rows="weighing=samples,uniform", panels="training.lr=0.1", seeds=[0, 1])
     scores = {("samples", 0): 0.5, ("samples", 1): 0.75, ("uniform", 0): 0.25}
 
@@ -285,21 +285,21 @@ def test_a_sheet_has_means_and_deviations_over_the_seeds() -> None:
         value = scores.get((cell.row, cell.spec.seed))
         return Outcome({} if value is None else {"accuracy": value})
 
-    sheet = sheet_of(grid, [(cell, outcome(cell)) for cell in grid.cells()], "accuracy")
-    entry = sheet.entry("0.1", "samples", "")
+    means = grid_results(grid, [(cell, outcome(cell)) for cell in grid.cells()], "accuracy")
+    entry = means.entry("0.1", "samples", "")
     assert (entry.mean, entry.sd) == (0.625, statistics.stdev([0.5, 0.75]))
-    assert sheet.entry("0.1", "uniform", "").mean is None, "one seed of two is not the mean of both"
-    assert sheet.entry("0.1", "uniform", "").values == (0.25,)
-    assert sheet.title("0.1") == "training.lr = 0.1"
+    assert means.entry("0.1", "uniform", "").mean is None, "one seed of two is not the mean of both"
+    assert means.entry("0.1", "uniform", "").values == (0.25,)
+    assert means.title("0.1") == "training.lr = 0.1"
 
 
 @pytest.mark.parametrize(("workers", "each"), [(1, 4), (2, 2), (3, 1), (9, 1)])
 def test_runs_side_by_side_share_the_cores(
     workers: int, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run in a worker's process thinks that it has so many cores, whatever the machine has."""
-    monkeypatch.setattr(batch, "cores", lambda: 4)
-    with batch._processes(workers) as pool:
+    """A worker process is limited to its share of the cores."""
+    monkeypatch.setattr(parallel_runs, "cores", lambda: 4)
+    with parallel_runs._processes(workers) as pool:
         assert pool.submit(os.getenv, SHARE).result() == str(each)
 
 

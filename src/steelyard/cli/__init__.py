@@ -1,4 +1,4 @@
-"""The command line. Heavy imports wait until a command needs them: `--help` answers at once."""
+"""The command line. Heavy modules are imported by the commands that need them, so that `--help` is fast."""
 
 import os
 import sys
@@ -31,15 +31,15 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Federated learning for parties that are unequal and not all to be trusted.\n\n"
-    "[bold]steelyard run[/] trains ten clients, three of which send noise, under three rules that say who "
-    "counts, with no download, in seconds. "
-    "[bold]steelyard list presets[/] shows what else is ready to run, and every setting can be changed:\n\n"
+    help="Federated learning for clients that are unequal and not all to be trusted.\n\n"
+    "[bold]steelyard run[/] trains ten clients, three of which send noise, under three weighing rules. "
+    "It takes seconds and downloads nothing. "
+    "[bold]steelyard list presets[/] shows what else is ready to run. Every setting can be changed:\n\n"
     "[cyan]steelyard run fedprox data.dataset=mnist model=light-cnn rounds=50 training.lr=0.1[/]",
 )
 app.add_typer(data_app, name="data")
 
-# The families of the registry, which is not imported before it is needed, and the presets.
+# The families of the registry (not imported here, because it is slow) and the presets.
 KINDS = (
     "weighing",
     "objectives",
@@ -63,19 +63,19 @@ def run(
         typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Training seed; data.seed follows unless it is set.")
+        int | None, typer.Option(help="Training seed; also data.seed, unless that is set.")
     ] = None,
     out: Out = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """Run a federation and record it.
 
-    Without an argument: the demo. Three of ten clients send noise; the preset [cyan]poisoned[/] is run under
-    FedAvg, IVAR-VB and majority, and shown side by side. With only settings, they change FedAvg on
-    scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
+    Without arguments: the demo. Three of ten clients send noise; the preset [cyan]poisoned[/] is run under
+    FedAvg, IVAR-VB and majority, and shown side by side. Without a preset or file, settings change the
+    defaults: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
 
-    Settings come from the defaults, then the preset, then the file, then the command line. The run keeps them
-    all as [cyan]spec.toml[/], which is itself a file to run.
+    Settings come from the defaults, then the preset, then the file, then the command line. All of them are
+    recorded as [cyan]spec.toml[/], which can itself be run.
 
     [dim]Examples:[/]
 
@@ -110,7 +110,7 @@ def spec(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print what would run, with every default filled in: a file to start from.
+    """Print the spec that would run, with every default filled in.
 
     [dim]Example:[/]
 
@@ -130,9 +130,9 @@ def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an interrupted or killed run.")],
     as_json: Json = False,
 ) -> None:
-    """Go on with a run that was interrupted or killed.
+    """Continue a run that was interrupted or killed.
 
-    It ends with the same numbers, to the last bit, as if nothing had happened.
+    It ends with the same numbers, bit for bit, as a run that was never interrupted.
 
     [dim]Example:[/]
 
@@ -153,9 +153,9 @@ def compare(
     out: Out = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Run several specs on the same seeds and show mean ± sd.
+    """Run several specs on the same seeds and show mean ± standard deviation of their scores.
 
-    What is already recorded under --out is not run again, so an interrupted comparison goes on where it was.
+    Runs already recorded under --out are reused, so the same command continues an interrupted comparison.
 
     [dim]Example:[/]
 
@@ -189,7 +189,7 @@ def show(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     as_json: Json = False,
 ) -> None:
-    """Show a recorded run: who counted, how much, and how good the model is."""
+    """Show a recorded run: the weight and accuracy of each client, and the model's scores."""
     _show_run(path, as_json)
 
 
@@ -199,23 +199,25 @@ def list_(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")],
     as_json: Json = False,
 ) -> None:
-    """List what a spec can name, with its settings and their defaults.
+    """List what a spec can name, with settings and defaults.
 
-    Rules, objectives, models and the rest may also be your own: [cyan]my_package.module:factory[/].
+    A spec can also name your own rules, objectives, models and the rest: [cyan]my_package.module:factory[/].
     """
     from steelyard.report.terminal import catalogue
     from steelyard.specs import registry
     from steelyard.specs.sources import presets
 
     if kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
+        raise _unknown_kind(kind)
     if kind == "presets":
-        found = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
-        rows = [(each["name"], each["about"]) for each in found]
-        show_values({"presets": found}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json)
+        members = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
+        rows = [(member["name"], member["about"]) for member in members]
+        show_values(
+            {"presets": members}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json
+        )
     else:
         members = registry.describe(kind)
-        lines = [(each["name"], _assignments(each["settings"]), each["about"]) for each in members]
+        lines = [(member["name"], _assignments(member["settings"]), member["about"]) for member in members]
         headings = ("name", "settings", "what it does")
         show_values({kind: members}, lambda: catalogue(kind, lines, headings), as_json)
 
@@ -228,7 +230,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 
 def main() -> None:
-    sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found where the user stands
+    sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found in the current folder
     app(prog_name="steelyard")
 
 
@@ -241,7 +243,18 @@ def _show_run(path: Path, as_json: bool) -> None:
     show_values(summary, lambda: run_report(summary), as_json)
 
 
+def _unknown_kind(kind: str) -> InputError:
+    """The error for `list rules`: it names every kind of rule. Other words get the nearest kind."""
+    from steelyard.specs import registry
+
+    noun = kind.removesuffix("s")
+    kinds = [name for name, family in registry.FAMILIES.items() if noun in family.noun.split()]
+    if not kinds:
+        return unknown("kind", kind, KINDS)
+    return InputError(f"unknown kind {kind!r}: did you mean {' or '.join(map(repr, kinds))}?")
+
+
 def _assignments(settings: dict[str, Any]) -> str:
-    """Settings as one would type them."""
+    """Settings as `key=value` overrides."""
     values = {name: value["name"] if isinstance(value, dict) else value for name, value in settings.items()}
     return " ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())

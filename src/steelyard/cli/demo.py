@@ -1,4 +1,4 @@
-"""`steelyard run` alone: what the project is about, on one screen."""
+"""The demo: `steelyard run` without arguments."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ RULES = ("samples", "ivar-vb", "majority")
 
 
 def run_demo(seed: int | None, out: Path, as_json: bool) -> None:
-    """One poisoned federation under three rules, each an ordinary recorded run, side by side."""
+    """Run one poisoned federation under three weighing rules, record the runs, and show them side by side."""
     with stderr().status("loading"):
         from steelyard.report.demo import demo_report
         from steelyard.runs.reader import Run
@@ -18,8 +18,10 @@ def run_demo(seed: int | None, out: Path, as_json: bool) -> None:
         from steelyard.specs.running import recorder_for
         from steelyard.specs.schema import load_spec
 
-        same = {} if seed is None else {"seed": seed}
-        specs = [load_spec(PRESET, {**same, "weighing": rule, "name": f"{PRESET}-{rule}"}) for rule in RULES]
+        common = {} if seed is None else {"seed": seed}
+        specs = [
+            load_spec(PRESET, {**common, "weighing": rule, "name": f"{PRESET}-{rule}"}) for rule in RULES
+        ]
     paths = [finish(spec.name, build(spec), recorder_for(spec, out)) for spec in specs]
     summaries = {rule: summarise(Run(path)) for rule, path in zip(RULES, paths, strict=True)}
     show_values({"runs": summaries}, lambda: demo_report(summaries), as_json)

@@ -1,4 +1,4 @@
-"""steelyard grid"""
+"""The command `steelyard grid`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from steelyard.studies.grid import Cell, Grid
-    from steelyard.studies.grid_results import Sheet
+    from steelyard.studies.grid_results import GridResults
     from steelyard.studies.parallel_runs import Outcome
 
-    Results = Sequence[tuple[Cell, Outcome]]
+    Runs = Sequence[tuple[Cell, Outcome]]
 
 Varies = Annotated[str | None, typer.Option(metavar="KEY=VALUE,VALUE...", help="A setting and its values.")]
 
@@ -35,26 +35,26 @@ def grid(
         str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(help="Heat maps to draw; of several metrics, each in a file of its own.")
+        Path | None, typer.Option(help="Draw heat maps into this file; with several metrics, one file each.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="A table of all cells to write.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write all cells into this file.")] = None,
     sort: Annotated[
-        bool, typer.Option("--sort", help="Put the rows with the best worst case first.")
+        bool, typer.Option("--sort", help="Sort the rows by their worst column, best first.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at the same time; as many as there are cores if not set.")
+        int | None, typer.Option(min=1, help="Number of runs in parallel; one per core if not set.")
     ] = None,
     out: Out = Path("runs"),
     record: Annotated[bool, typer.Option(help="Record every cell as a run under --out.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Run a spec over a grid of choices and show it as heat maps.
+    """Run a spec over a grid of settings and show the scores as tables and heat maps.
 
-    Every cell is an ordinary run: what is already recorded under --out is not run again, so an interrupted
-    grid goes on where it was. Cells show the mean over the seeds, and each row also its worst column.
+    Every cell is an ordinary run. Runs already recorded under --out are reused, so the same command continues
+    an interrupted grid. Cells show the mean over the seeds; each row also shows its worst column.
 
-    A grid can be a file: a spec with one more table. An axis gives labels and what each changes, or a
-    setting and its values:
+    A grid can be a file: a spec with an extra table. An axis is a setting and its values, or labels and
+    the settings that each of them changes:
 
         preset = "fedavg"
         rounds = 10
@@ -84,68 +84,66 @@ def grid(
             seeds=None if seeds is None else seed_numbers(seeds),
             metrics=None if metric is None else [name.strip() for name in metric.split(",")],
         )
-    results = _run(plan, target or "grid", out if record else None, workers)
-    _show(plan, results, png, csv, sort, as_json)
+    runs = _run(plan, target or "grid", out if record else None, workers)
+    _show(plan, runs, png, csv, sort, as_json)
 
 
-def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Results":
+def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Runs":
     from steelyard.report.grid_tables import cells_progress
     from steelyard.studies.grid import run_grid
 
     try:
         with cells_progress(stderr(), title) as watch:
-            results = run_grid(plan, out, workers, watch)
+            runs = run_grid(plan, out, workers, watch)
     except KeyboardInterrupt:
-        hint = "; what is finished is recorded, and the same command goes on." if out else "."
+        hint = "; finished runs are recorded, and the same command continues." if out else "."
         raise SteelyardError(f"interrupted{hint}") from None
-    if all(outcome.error for _, outcome in results):
-        raise SteelyardError(f"every run of the grid failed, the first with: {results[0][1].error}")
-    return results
+    if all(outcome.error for _, outcome in runs):
+        raise SteelyardError(f"every run of the grid failed, the first with: {runs[0][1].error}")
+    return runs
 
 
-def _show(
-    plan: "Grid", results: "Results", png: Path | None, csv: Path | None, sort: bool, as_json: bool
-) -> None:
-    """Files, then JSON or tables."""
-    from steelyard.report.grid_tables import failures_report, sheet_report, write_csv
-    from steelyard.studies.grid import sheet_of
+def _show(plan: "Grid", runs: "Runs", png: Path | None, csv: Path | None, sort: bool, as_json: bool) -> None:
+    """Write the files, then print JSON or tables."""
+    from steelyard.report.grid_tables import failures_report, grid_report, write_csv
+    from steelyard.studies.grid import grid_results
 
-    sheets = [sheet_of(plan, results, name) for name in plan.metrics]
-    shown = [sheet.sorted_by_worst() for sheet in sheets] if sort else sheets
-    files = [] if png is None else _draw(plan, results, shown, png)
+    by_metric = [grid_results(plan, runs, name) for name in plan.metrics]
+    shown = [results.sorted_by_worst() for results in by_metric] if sort else by_metric
+    files = [] if png is None else _draw(runs, shown, png)
     if csv is not None:
-        write_csv(sheets, csv)
+        write_csv(by_metric, csv)
         files.append(csv)
 
     def view() -> "RenderableType":
         from rich.console import Group
 
-        failed = [(f"{cell.name}, seed {cell.spec.seed}", each.error) for cell, each in results if each.error]
-        parts: list[RenderableType] = [part for sheet in shown for part in (sheet_report(sheet), "")]
+        failed = [(f"{cell.name}, seed {cell.spec.seed}", run.error) for cell, run in runs if run.error]
+        parts: list[RenderableType] = [part for results in shown for part in (grid_report(results), "")]
         parts += [failures_report(failed), ""] if failed else []
         return Group(*parts[:-1], *([""] if files else []), *(f"written: {file}" for file in files))
 
-    show_values({**_values(plan, results, sheets), "files": list(map(str, files))}, view, as_json)
+    show_values({**_values(plan, runs, by_metric), "files": list(map(str, files))}, view, as_json)
 
 
-def _draw(plan: "Grid", results: "Results", sheets: "Sequence[Sheet]", png: Path) -> list[Path]:
-    """One picture for each metric that some run has."""
+def _draw(runs: "Runs", by_metric: "Sequence[GridResults]", png: Path) -> list[Path]:
+    """One figure for each metric that at least one run has."""
     from steelyard.report.heatmap import draw_heatmap
 
-    spec = results[0][0].spec
-    seeds = list(dict.fromkeys(cell.spec.seed for cell, _ in results))
+    spec = runs[0][0].spec
+    seeds = list(dict.fromkeys(cell.spec.seed for cell, _ in runs))
     over = f"mean over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
     files = []
-    for sheet in sheets:
-        if sheet.values():
-            path = png if len(sheets) == 1 else png.with_stem(f"{png.stem}-{sheet.metric}")
-            draw_heatmap(sheet, f"{spec.name}: {sheet.metric.replace('_', ' ')}", over, path)
+    for results in by_metric:
+        if results.values():
+            path = png if len(by_metric) == 1 else png.with_stem(f"{png.stem}-{results.metric}")
+            draw_heatmap(results, f"{spec.name}: {results.metric.replace('_', ' ')}", over, path)
             files.append(path)
     return files
 
 
-def _values(plan: "Grid", results: "Results", sheets: "Sequence[Sheet]") -> dict[str, Any]:
-    """Everything as plain values: each run, means and deviations, and the worst of each row."""
+def _values(plan: "Grid", runs: "Runs", by_metric: "Sequence[GridResults]") -> dict[str, Any]:
+    """For JSON: each run, means and standard deviations, and the worst of each row."""
     return {
         "rows": list(plan.rows.labels),
         "columns": list(plan.columns.labels),
@@ -156,11 +154,11 @@ def _values(plan: "Grid", results: "Results", sheets: "Sequence[Sheet]") -> dict
                 "row": cell.row,
                 "column": cell.column,
                 "seed": cell.spec.seed,
-                "metrics": dict(each.metrics),
-                "path": each.path,
-                "error": each.error or None,
+                "metrics": dict(run.metrics),
+                "path": run.path,
+                "error": run.error or None,
             }
-            for cell, each in results
+            for cell, run in runs
         ],
-        "metrics": {sheet.metric: sheet.as_values() for sheet in sheets},
+        "metrics": {results.metric: results.as_values() for results in by_metric},
     }

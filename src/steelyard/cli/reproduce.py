@@ -1,8 +1,11 @@
-"""steelyard reproduce"""
+"""The command `steelyard reproduce`."""
 
-import importlib
+import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -18,40 +21,64 @@ def reproduce(
     paper: Annotated[
         str, typer.Argument(metavar="PAPER", help="One of experiments/: ba-bfl, chfl, fedbac, untrusted.")
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run a small version, to check that it works.")
+    ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where results go; the paper's folder, under results or results-quick."),
+        typer.Option("--out", help="Folder of the results; experiments/PAPER/results[-quick] if not set."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a paper's experiments again and write its tables and figures beside ours.
+    """Run the experiments of a paper, and write tables and figures that compare its claims with our results.
 
-    The experiments are in a clone of steelyard, in [cyan]experiments/PAPER[/], with a README that says what
-    was claimed and what we measured. What is recorded already is not run again.
+    The experiments are in a clone of steelyard, in [cyan]experiments/PAPER[/]. The README there says what the
+    paper claims and what we measured. Runs that are already recorded are reused.
 
     [dim]Example:[/]
 
         steelyard reproduce fedbac --quick
     """
     folder = _folder(paper)
-    place = out or folder / ("results-quick" if quick else "results")
-    with stderr().status("loading") as status:
-        sys.path.insert(0, str(folder))  # where the program finds its neighbours
-        files = importlib.import_module("reproduce").main(
-            place, quick, lambda text: status.update(f"{paper}: {text.strip()}")
-        )
+    results = out or folder / ("results-quick" if quick else "results")
+    with stderr().status("loading") as status, _program(folder) as program:
+        files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
     show_values(
         {"files": [str(file) for file in files]}, lambda: "\n".join(f"written: {f}" for f in files), as_json
     )
 
 
 def _folder(paper: str) -> Path:
-    """The paper's folder: where the user stands, or in the clone that this is installed from."""
-    places = [base / "experiments" for base in (Path.cwd(), ROOT) if (base / "experiments").is_dir()]
-    if not places:
+    """The paper's folder, in the current folder or in the clone that steelyard is installed from."""
+    roots = [base / "experiments" for base in (Path.cwd(), ROOT) if (base / "experiments").is_dir()]
+    if not roots:
         raise InputError("there is no folder experiments/ here: run this in a clone of steelyard.")
-    known = sorted(path.parent.name for path in places[0].glob("*/reproduce.py"))
-    if paper not in known:
-        raise unknown("paper", paper, known)
-    return places[0] / paper
+    papers = sorted(path.parent.name for path in roots[0].glob("*/reproduce.py"))
+    if paper not in papers:
+        raise unknown("paper", paper, papers)
+    return roots[0] / paper
+
+
+@contextmanager
+def _program(folder: Path) -> Iterator[ModuleType]:
+    """The module `reproduce.py` of a folder.
+
+    Every paper has its own `studies.py`, `figures.py` and so on, imported by these plain names. They are
+    importable within the context only, so that two papers in one process do not get each other's.
+    """
+    names = {path.stem for path in folder.glob("*.py")}
+    others = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+    spec = importlib.util.spec_from_file_location(f"{folder.name} reproduce", folder / "reproduce.py")
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(folder))  # also inherited by worker processes
+    sys.modules[spec.name] = program
+    try:
+        spec.loader.exec_module(program)
+        yield program
+    finally:
+        sys.path.remove(str(folder))
+        for name in (spec.name, *names):
+            sys.modules.pop(name, None)
+        sys.modules.update(others)

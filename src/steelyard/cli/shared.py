@@ -1,4 +1,4 @@
-"""What the commands have in common: options, errors, output."""
+"""Options, errors and output that the commands have in common."""
 
 import functools
 import json
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from steelyard.simulation import SimulatedFederation as Federation
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")
+    bool, typer.Option("--json", help="Print one JSON object, and nothing else, on standard output.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder in which runs are recorded.")]
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors in one sentence: exit code 2 for bad input, 1 for a failure or an interruption."""
+    """Print errors as one sentence; exit with code 2 for bad input, 1 for a failure or an interruption."""
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Words with "=" change settings; the others name presets and files."""
+    """(presets and files, overrides): words with "=" are overrides."""
     from steelyard.specs.sources import parse_override
 
     targets = [word for word in words if "=" not in word]
@@ -49,7 +49,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]:
-    """At most one preset or file, and what to change in it."""
+    """(preset or file, overrides), with at most one preset or file."""
     targets, overrides = split_words(words or [])
     if len(targets) > 1:
         raise InputError(
@@ -59,7 +59,7 @@ def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]
 
 
 def seed_numbers(text: str) -> list[int]:
-    """Different whole numbers, separated by commas."""
+    """Distinct integers, separated by commas."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"-?\d+", part) for part in parts) or len(set(map(int, parts))) < len(parts):
         raise InputError(f"--seeds takes different whole numbers, such as 0,1,2, not {text!r}.")
@@ -75,34 +75,34 @@ def stderr() -> "Console":
 def finish(
     name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
 ) -> Path:
-    """Run a federation to its end with a progress display on standard error."""
+    """Run a federation to its end with a progress bar on standard error; returns the run's folder."""
     from steelyard.report.terminal import progress
 
     with progress(stderr(), name, federation.rounds) as observer:
         try:
             federation.run(observer, recorder=recorder, state=state)
         except KeyboardInterrupt:
-            hint = f"`steelyard resume {recorder.path}` goes on."
+            hint = f"`steelyard resume {recorder.path}` continues."
             raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
     return recorder.path
 
 
 def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:
-    """The one way out: JSON, or something for people."""
+    """Print the values as JSON, or the view of them."""
     if as_json:
         print(json.dumps(_finite(values), ensure_ascii=False))
     else:
         from rich.console import Console
 
-        Console().print(view(), crop=False)  # a long path stays whole
+        Console().print(view(), crop=False)  # do not cut long paths
 
 
 def _finite(value: Any) -> Any:
     """JSON has no infinity and no NaN: they become null."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

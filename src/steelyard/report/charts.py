@@ -1,4 +1,4 @@
-"""Line charts beside each other in one look, and Markdown tables: what the experiments are shown with."""
+"""Line charts and Markdown tables for the results of experiments."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,23 +9,26 @@ from steelyard.report.style import DPI, FAINT, INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CROWDED = 300  # times the least on a logarithmic axis
+MINOR_TICKS_BELOW = 300  # label minor ticks of a log axis if max / min is less than this
 Lines = Mapping[str, Mapping[float, float]]
-"""Values by what is compared and place on the horizontal axis."""
+"""{label of a line: {x: y}}."""
 
 
 def line_charts(
     panels: Mapping[str, Lines],
     title: str,
-    across: str,
-    up: str,
+    x_label: str,
+    y_label: str,
     path: Path,
     colours: Mapping[str, str],
     bold: str = "",
     dashed: str = "",
     log: bool = False,
 ) -> None:
-    """Small line charts beside each other, with one legend; the line called `bold` is drawn thicker."""
+    """Draw one chart per panel, side by side with one legend, as a PNG.
+
+    `bold` and `dashed` name the lines to draw thicker and dashed.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -33,11 +36,11 @@ def line_charts(
     legend = 0.55 + 0.075 * longest
     figure = Figure(figsize=(3.3 * len(panels) + 0.15 + legend, 3.4), facecolor="white")
     axes = figure.subplots(1, len(panels), sharey=not log, squeeze=False)[0]
-    for place, (name, lines) in zip(axes, panels.items(), strict=True):
+    for ax, (name, lines) in zip(axes, panels.items(), strict=True):
         for label, points in lines.items():
             if points:
-                place.plot(
-                    [float(number) for number in points],  # JSON keeps them as words
+                ax.plot(
+                    [float(x) for x in points],  # JSON turns the keys into strings
                     list(points.values()),
                     color=colours.get(label, FAINT),
                     lw=2.4 if label == bold else 1.6,
@@ -46,14 +49,14 @@ def line_charts(
                     ms=3,
                     label=label,
                 )
-        place.set_title(name, fontsize=9, color=INK, loc="left")
-        place.set_xlabel(across, fontsize=8.5, color=FAINT)
+        ax.set_title(name, fontsize=9, color=INK, loc="left")
+        ax.set_xlabel(x_label, fontsize=8.5, color=FAINT)
         if log:
-            _log_scale(place)
-        if all(float(number).is_integer() for points in lines.values() for number in points):
-            place.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        tidy(place)
-    axes[0].set_ylabel(up, fontsize=8.5, color=FAINT)
+            _log_scale(ax)
+        if all(float(x).is_integer() for points in lines.values() for x in points):
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        tidy(ax)
+    axes[0].set_ylabel(y_label, fontsize=8.5, color=FAINT)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8.5, labelcolor=INK)
@@ -64,29 +67,29 @@ def line_charts(
     figure.savefig(path, dpi=DPI)
 
 
-def tidy(place: "Axes") -> None:
-    """Few lines, faint ones."""
-    place.spines[["top", "right"]].set_visible(False)
-    place.spines[["left", "bottom"]].set_color("#cfd8dc")
-    place.tick_params(colors=FAINT, labelsize=8, length=2)
-    place.grid(axis="y", color="#eef2f3", lw=0.8)
-    place.set_axisbelow(True)
+def tidy(ax: "Axes") -> None:
+    """Hide the top and right spines, and make ticks and grid faint."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color("#cfd8dc")
+    ax.tick_params(colors=FAINT, labelsize=8, length=2)
+    ax.grid(axis="y", color="#eef2f3", lw=0.8)
+    ax.set_axisbelow(True)
 
 
-def _log_scale(place: "Axes") -> None:
+def _log_scale(ax: "Axes") -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
-    place.set_yscale("log")
-    low, high = place.get_ylim()
-    minor = LogLocator(subs=(2.0, 3.0, 5.0)) if high < CROWDED * low else NullLocator()
-    place.yaxis.set_minor_locator(minor)
-    place.yaxis.set_major_formatter("{x:g}")
-    place.yaxis.set_minor_formatter("{x:g}")
-    place.tick_params(which="minor", colors=FAINT, labelsize=7, length=0)
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    minor = LogLocator(subs=(2.0, 3.0, 5.0)) if high < MINOR_TICKS_BELOW * low else NullLocator()
+    ax.yaxis.set_minor_locator(minor)
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("{x:g}")
+    ax.tick_params(which="minor", colors=FAINT, labelsize=7, length=0)
 
 
 def markdown_table(rows: Mapping[str, Sequence[str]], headings: Sequence[str]) -> str:
-    """A Markdown table with a row for each name."""
+    """A Markdown table with one row per name."""
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often a model is right when it says how sure it is."""
+"""Reliability diagrams: accuracy by confidence."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BODY, OVER, UNDER = RAMP[1], "#d9694f", "#e3b04b"
-FEW, PALE = 0.01, 0.4  # a bin with less than this share of the examples says little, and is drawn so
-SIDE, LOW, BETWEEN = 2.7, 0.6, 0.5  # inches: a square, the histogram under it, the space between panels
+FEW, PALE = 0.01, 0.4  # bins with less than 1 % of the examples are noisy: drawn with opacity 0.4
+SIDE, LOW, BETWEEN = 2.7, 0.6, 0.5  # inches: side of the diagram, height of the histogram, gap of panels
 LEFT, TOP = 0.75, 0.98
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None:
-    """Draw a panel for each model as a PNG: accuracy by confidence, and how common each confidence is."""
-    columns = 5 if len(models) > 1 else 2  # of the key
+    """Draw one panel per model as a PNG: accuracy by confidence, and a histogram of the confidences."""
+    columns = 5 if len(models) > 1 else 2  # of the legend
     bottom = 0.8 if len(models) > 1 else 1.1
     figure = new_figure(
         LEFT + len(models) * (SIDE + BETWEEN) - 0.15,
@@ -46,12 +46,12 @@ def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None
             axes.tick_params(labelleft=number == 0)
             axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)
             axes.yaxis.set_label_coords(-0.52 / SIDE, 0.5)
-    _draw_key(figure, columns)
+    _draw_legend(figure, columns)
     figure.savefig(path, dpi=DPI, format="png")
 
 
 def _draw_bins(axes: "Axes", bins: Bins) -> None:
-    """A bar up to the accuracy of each bin; its distance from the mean confidence stands out."""
+    """One bar per bin up to its accuracy; the gap to its mean confidence is coloured."""
     shares = _shares(bins)
     filled = shares > 0
     confidence, accuracy = bins.confidence.numpy()[filled], bins.accuracy.numpy()[filled]
@@ -80,7 +80,7 @@ def _draw_bins(axes: "Axes", bins: Bins) -> None:
 
 
 def _draw_shares(axes: "Axes", bins: Bins, most: float) -> None:
-    """How many of the examples are in each bin; all panels have the same scale."""
+    """The share of examples in each bin, on one scale for all panels."""
     shares = _shares(bins)
     axes.bar((np.arange(len(shares)) + 0.5) / len(shares), shares, 0.88 / len(shares), color=BAR)
     axes.set(xlim=(0, 1), ylim=(0, most), xticks=TICKS, yticks=[0, most])
@@ -93,7 +93,7 @@ def _draw_shares(axes: "Axes", bins: Bins, most: float) -> None:
     axes.set_xlabel("confidence", fontsize=8.5, color=FAINT)
 
 
-def _draw_key(figure: "Figure", columns: int) -> None:
+def _draw_legend(figure: "Figure", columns: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

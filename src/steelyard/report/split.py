@@ -1,4 +1,4 @@
-"""The split of a spec, counted and drawn."""
+"""Class counts of the clients of a spec, and the figure that shows them."""
 
 from pathlib import Path
 
@@ -18,13 +18,13 @@ THUMBNAILS = 6
 
 
 def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
-    """Draw who holds how much of which class; returns the counts of each client."""
+    """Draw how many examples of each class every client has; returns {client: count of each class}."""
     dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
     if not dataset.class_names:
         raise InputError(f"the targets of {dataset.name} are numbers: there are no classes to draw.")
     clients = list(deal_all(spec, dataset).values())
     counts = torch.stack(
-        [torch.bincount(each.train.labels, minlength=dataset.num_classes) for each in clients]
+        [torch.bincount(client.train.labels, minlength=dataset.num_classes) for client in clients]
     )
     names = [client.id for client in clients]
     title = f"{dataset.name}, {describe_choice(spec.data.partition)}"
@@ -38,7 +38,7 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
 
 
 def _thumbnails(clients: list[Client]) -> Tensor:
-    """A few images of each client, [clients, k, C, H, W] from 0 to 1; blank where a client has fewer."""
+    """The first images of each client, [clients, k, C, H, W] in [0, 1]; zeros where a client has fewer."""
     shape = clients[0].train.input_shape
     pictures = torch.zeros(len(clients), THUMBNAILS, *shape)
     for client, row in zip(clients, pictures, strict=True):

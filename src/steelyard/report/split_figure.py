@@ -1,4 +1,4 @@
-"""A picture of a split: how many rows of each class every client holds, and what its images look like."""
+"""Figure of a partition: class counts of each client, its number of rows, and sample images."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MOST_ROWS = 40  # above this, clients become columns without names
+MAX_NAMED_CLIENTS = 40  # with more, each client is a column without a name
 
 
 def draw_split(
@@ -31,22 +31,22 @@ def draw_split(
 ) -> None:
     """Draw class counts [clients, classes] as a PNG.
 
-    `thumbnails` [clients, k, C, H, W] from 0 to 1 stand beside the counts when there are at most 40 clients.
+    `thumbnails` [clients, k, C, H, W] in [0, 1] are drawn beside the counts of at most 40 clients.
     """
     table = counts.cpu().numpy()
     names = [readable(name, 18) for name in class_names]
-    if len(table) <= MOST_ROWS:
+    if len(table) <= MAX_NAMED_CLIENTS:
         images = None if thumbnails is None else thumbnails.cpu().numpy()
-        figure = _few(table, names, [readable(name, 24) for name in client_names], title, images)
+        figure = _clients_as_rows(table, names, [readable(name, 24) for name in client_names], title, images)
     else:
-        figure = _many(table, names, title)
+        figure = _clients_as_columns(table, names, title)
     figure.savefig(path, dpi=DPI, format="png")
 
 
-def _few(
+def _clients_as_rows(
     table: Array, class_names: list[str], client_names: list[str], title: str, images: Array | None
 ) -> "Figure":
-    """One row per client: a grid of class counts, a bar for the size, sample images."""
+    """One row per client: class counts, a bar for its number of rows, sample images."""
     clients, classes = table.shape
     row = 0.3 if images is None else 0.42
     grid_height, grid_width = row * clients, float(np.clip(0.5 * classes, 3.0, 10.0))
@@ -63,21 +63,22 @@ def _few(
     grid.set_yticks(np.arange(clients) + 0.5, labels=client_names, parse_math=False)
     grid.xaxis.tick_top()
     places = _label_places(classes, grid_width)
-    look: dict[str, Any] = {"parse_math": False, "rotation": angle, "ha": "left" if angle == 45 else "center"}
-    grid.set_xticks([i + 0.5 for i in places], labels=[class_names[i] for i in places], **look)
+    align = "left" if angle == 45 else "center"
+    style: dict[str, Any] = {"parse_math": False, "rotation": angle, "ha": align}
+    grid.set_xticks([i + 0.5 for i in places], labels=[class_names[i] for i in places], **style)
     _draw_sizes(new_axes(figure, bars_left, bottom, 1.3, grid_height), table.sum(axis=1))
     if images is not None:
         _draw_images(new_axes(figure, images_left, bottom, row * shown, grid_height), images[:, :shown])
     return figure
 
 
-def _many(table: Array, class_names: list[str], title: str) -> "Figure":
-    """One column per client, like clients side by side: the mix of classes below, the sizes above."""
+def _clients_as_columns(table: Array, class_names: list[str], title: str) -> "Figure":
+    """One column per client, sorted by class mix: class shares below, number of rows above."""
     clients, classes = table.shape
     sizes = table.sum(axis=1)
     shares = table / np.maximum(sizes, 1)[:, None]
-    order = _alike(shares)
-    # With more clients than pixels, neighbours are averaged: skipping some would hide them.
+    order = _order_by_classes(shares)
+    # With more clients than pixels, neighbours are averaged, so that every client shows.
     columns = np.stack([part.mean(axis=0) for part in np.array_split(shares[order], min(clients, 10 * DPI))])
     left, bottom = 0.35 + 0.075 * max(map(len, [*class_names, f"{sizes.max():,}"])), 0.5
     grid_height = float(np.clip(0.3 * classes, 2.4, 7.0))
@@ -93,8 +94,8 @@ def _many(table: Array, class_names: list[str], title: str) -> "Figure":
     return figure
 
 
-def _alike(shares: Array) -> Array:
-    """An order by most frequent class, then by how far it leads, then by the second class."""
+def _order_by_classes(shares: Array) -> Array:
+    """Sorted by most frequent class, then by its share (largest first), then by second class."""
     first_two = np.argsort(-shares, axis=1, kind="stable")[:, :2]
     return np.lexsort((first_two[:, -1], -shares.max(axis=1), first_two[:, 0]))
 
@@ -104,7 +105,7 @@ def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> None:
     gap = 1.5 if cell_width > 0.25 else 0.25
     axes.pcolormesh(table, cmap=ramp(), vmin=0, vmax=peak, edgecolors="white", linewidth=gap)
     axes.invert_yaxis()
-    if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would run into each other
+    if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would overlap
         return
     for client, label in np.argwhere(table):
         count = table[client, label]
@@ -136,7 +137,7 @@ def _draw_images(axes: "Axes", images: Array) -> None:
             extent = (column + 0.04, column + 0.96, client + 0.46, client - 0.46)
             axes.imshow(pixels.clip(0, 1), cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
     axes.set(xlim=(0, images.shape[1]), ylim=(len(images) - 0.5, -0.5), xticks=[], yticks=[])
-    axes.text(0.04, -0.72, "what they look like", fontsize=9, color=FAINT)
+    axes.text(0.04, -0.72, "sample images", fontsize=9, color=FAINT)
 
 
 def _draw_scale(figure: "Figure", image: "AxesImage", axes: "Axes") -> None:
@@ -147,7 +148,7 @@ def _draw_scale(figure: "Figure", image: "AxesImage", axes: "Axes") -> None:
 
 
 def _label_places(count: int, length: float) -> range:
-    """As many labels as fit into `length` inches, evenly spaced."""
+    """Positions of as many evenly spaced labels as fit into `length` inches."""
     return range(0, count, math.ceil(0.15 * count / length))
 
 
@@ -156,5 +157,5 @@ def _summary(table: Array) -> str:
     least, most = sizes.min(), sizes.max()
     span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     seen = round(float((table > 0).sum(axis=1).mean()), 1)
-    held = f"{seen:g} of {table.shape[1]} classes per client on average"
-    return f"{len(table):,} clients · {sizes.sum():,} rows ({span} each) · {held}"
+    classes = f"{seen:g} of {table.shape[1]} classes per client on average"
+    return f"{len(table):,} clients · {sizes.sum():,} rows ({span} each) · {classes}"

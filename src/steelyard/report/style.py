@@ -1,8 +1,8 @@
-"""How pictures look: inks, the ramp of colours, and places in inches."""
+"""Colours, figures and axes that all pictures share; sizes are in inches."""
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # matplotlib takes most of a second to import: only those who draw pay for it
+if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only functions that draw import it
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
@@ -13,7 +13,7 @@ DPI = 150
 
 
 def new_figure(width: float, height: float, title: str, subtitle: str, left: float) -> "Figure":
-    """A white sheet in inches, wide enough for its title."""
+    """A white figure with a title, widened if the title needs it."""
     from matplotlib.figure import Figure
 
     width = max(width, left + 0.125 * len(title) + 0.2, left + 0.072 * len(subtitle) + 0.2)
@@ -25,7 +25,7 @@ def new_figure(width: float, height: float, title: str, subtitle: str, left: flo
 
 
 def new_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Axes at a place in inches, without frame and ticks."""
+    """Axes at a position in inches, without frame and ticks."""
     across, up = figure.get_size_inches()
     axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
     axes.spines[:].set_visible(False)
@@ -40,11 +40,11 @@ def ramp() -> "Colormap":
 
 
 def label_angle(names: list[str], cell: float) -> int:
-    """Names lie flat where they fit, slant where they do not, and stand where columns are narrow."""
+    """Rotation of labels in degrees: 0 if they fit into `cell` inches, else 45, or 90 for narrow cells."""
     return 0 if max(map(len, names)) * 0.08 <= cell else 45 if cell > 0.3 else 90
 
 
 def readable(name: str, longest: int) -> str:
-    """A name that fits its place; a control character (a newline as a class) is written out."""
+    """A name cut to `longest` characters; control characters (a newline as a class name) are escaped."""
     name = name if name.isprintable() else repr(name)[1:-1]
     return name if len(name) <= longest else name[: longest - 1] + "…"

@@ -1,1 +1,1 @@
-"""The experiment file: its schema, its sources, and building a federation from it."""
+"""Experiment files: the schema, the sources of settings, and building a federation from them."""

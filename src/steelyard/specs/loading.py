@@ -1,4 +1,4 @@
-"""What a recorded run left behind: its model, the test set, and what it predicts there."""
+"""Load from a recorded run: its model, its test set, and the model's predictions on it."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -19,16 +19,16 @@ from steelyard.types import ClientId
 
 
 class Predictions(NamedTuple):
-    """Of the common test set."""
+    """Predictions on the common test set."""
 
     log_probabilities: Tensor
-    """[N, C]."""
+    """[N, classes]."""
     labels: Tensor
     """[N]."""
 
 
 def load_model(run: str | Path | Run, client: ClientId | None = None) -> nn.Module:
-    """The model of a recorded run; where only the head is shared, the head, or a client's whole model."""
+    """The model of a recorded run. If only heads are shared: the shared head, or the model of `client`."""
     path = _path(run)
     if client is not None:
         federation = build(load_spec(path / SPEC))
@@ -49,15 +49,15 @@ def load_test(run: str | Path | Run) -> Examples:
     """The common test set of a recorded run."""
     dataset = registry.build("datasets", _spec(run).data.dataset)
     if not isinstance(dataset, Dataset):
-        raise InputError(f"{_path(run)} has no common test set: its clients have nothing in common.")
+        raise InputError(f"{_path(run)} has no common test set: each of its clients has inputs of its own.")
     return dataset.test
 
 
 def load_predictions(run: str | Path | Run) -> Predictions:
-    """What the model of a recorded run makes of the common test set: the bits that the run itself scored."""
+    """Predictions of a recorded run's model on the common test set, bit-identical to those the run scored."""
     spec, test = _spec(run), load_test(run)
     if build_algorithm(spec).sharing.has_private_layers:
-        raise InputError(f"the clients of {_path(run)} share a head only: there is no one model to look at.")
+        raise InputError(f"the clients of {_path(run)} share only a head: there is no global model to load.")
     if test.labels.is_floating_point():
         raise InputError(f"{_path(run)} predicts numbers, not classes: there are no probabilities.")
     return Predictions(predict(load_model(run), test, spec.seed), test.labels)
@@ -66,7 +66,7 @@ def load_predictions(run: str | Path | Run) -> Predictions:
 def _spec(run: str | Path | Run) -> Spec:
     path = _path(run)
     if not (path / SPEC).is_file():
-        raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be looked at again.")
+        raise InputError(f"{path} has no {SPEC}: only a run that was made from a spec can be loaded.")
     return load_spec(path / SPEC)
 
 

@@ -1,8 +1,8 @@
-"""Names in a spec → the things they name.
+"""Build what a spec names.
 
-A family is a module; its members are what the module lists in `__all__`, and a member's signature is its
-schema: arguments that the run provides (the context) are filled in, all others are settings that a spec may
-give, checked against their annotations. `"my.module:factory"` names a member outside the package.
+A family is a module, and its members are the names in the module's `__all__`. A member's signature is its
+schema: the run provides some arguments (the context); all others are settings of the spec, checked against
+their annotations. `"my.module:factory"` names a member outside the package.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ Factory = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of thing that a spec can name."""
+    """A kind of component that a spec can name."""
 
     noun: str
     module: str
@@ -34,7 +34,7 @@ class Family:
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
     {
         "objectives": Family("objective", "steelyard.objectives"),
-        "sharing": Family("sharing", "steelyard.sharing"),
+        "sharing": Family("sharing rule", "steelyard.sharing"),
         "weighing": Family("weighing rule", "steelyard.weighing"),
         "combining": Family("combining rule", "steelyard.combining"),
         "attacks": Family("attack", "steelyard.attacks"),
@@ -52,7 +52,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
 
 
 def names(family: str) -> dict[str, Factory]:
-    """The members of a family by the names that specs use."""
+    """The members of a family, by the names that specs use."""
     module = importlib.import_module(FAMILIES[family].module)
     members = {name: getattr(module, name) for name in module.__all__}
     return {
@@ -61,7 +61,7 @@ def names(family: str) -> dict[str, Factory]:
 
 
 def find(family: str, name: str) -> Factory:
-    """The member with this name, or the factory that `module:factory` points to."""
+    """The member with this name, or the factory that `"module:factory"` names."""
     if ":" in name:
         return _import(FAMILIES[family].noun, name)
     members = names(family)
@@ -71,18 +71,19 @@ def find(family: str, name: str) -> Factory:
 
 
 def settings_of(factory: Factory, context: frozenset[str] = frozenset()) -> dict[str, inspect.Parameter]:
-    """What a spec may set: the parameters of a factory without those that the run provides."""
+    """The parameters of a factory that a spec may set: all but those in the context."""
     parameters = inspect.signature(factory).parameters.values()
-    named = (each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY))
-    return {each.name: each for each in named if each.name not in context}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {one.name: one for one in parameters if one.kind in kinds and one.name not in context}
 
 
 def resolve(
     what: str, factory: Factory, settings: Mapping[str, Any], context: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
-    """Settings checked and completed with defaults, as plain values that a spec can store."""
+    """Settings, checked and completed with defaults, as plain values that a spec can store."""
     known, hints = settings_of(factory, context), _hints(factory)
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(factory).parameters.values())
+    parameters = inspect.signature(factory).parameters.values()
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     for key in settings:
         if key not in known and not open_ended:
             raise unknown("setting", key, known, of=what)
@@ -115,10 +116,10 @@ def complete(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
-    """Call what a choice names with its settings and with whatever it asks for of the context."""
+    """Call the factory of a choice with its settings and those values of the context that it takes."""
     factory = find(family, choice["name"])
-    hints, asked = _hints(factory), inspect.signature(factory).parameters
-    arguments = {key: value for key, value in context.items() if key in asked}
+    hints, parameters = _hints(factory), inspect.signature(factory).parameters
+    arguments = {key: value for key, value in context.items() if key in parameters}
     for key, value in complete(family, choice).items():
         if key != "name":
             nested = _family_of(hints.get(key))
@@ -127,14 +128,14 @@ def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
 
 
 def describe(family: str) -> list[dict[str, Any]]:
-    """What a family has to offer: name, what it does, and its settings with their defaults."""
+    """Each member of a family: its name, the first line of its docstring, its settings and their defaults."""
     return [
         {
             "name": name,
             "about": (inspect.getdoc(member) or "").split("\n")[0],
             "settings": {
-                key: None if each.default is each.empty else _plain(each.default)
-                for key, each in settings_of(member, FAMILIES[family].context).items()
+                key: None if parameter.default is parameter.empty else _plain(parameter.default)
+                for key, parameter in settings_of(member, FAMILIES[family].context).items()
             },
         }
         for name, member in names(family).items()
@@ -142,17 +143,17 @@ def describe(family: str) -> list[dict[str, Any]]:
 
 
 def _named(default: Any) -> Mapping[str, Any]:
-    """The name of a default choice, so that `base.label_smoothing = 0.1` alone means the default base."""
+    """The name of a default choice, so that `base.label_smoothing = 0.1` keeps the default `base`."""
     return {"name": default["name"]} if isinstance(default, Mapping) else {}
 
 
 def _place(what: str, key: str) -> str:
-    """training.lr, but: weighing rule 'samples': cap."""
+    """Where a setting is: "training.lr", or "weighing rule 'samples': cap"."""
     return f"{what}.{key}" if what.isidentifier() else f"{what}: {key}"
 
 
 def _checked(where: str, value: Any, annotation: Any) -> Any:
-    """A value that fits its annotation; a setting that is itself a choice becomes a complete table."""
+    """The value, validated against its annotation; a setting that is itself a choice is completed."""
     if nested := _family_of(annotation):
         return complete(nested, as_choice(where, value))
     try:
@@ -162,22 +163,22 @@ def _checked(where: str, value: Any, annotation: Any) -> Any:
 
 
 def expectation(error: ValidationError) -> str:
-    """What was expected, in few words: "should be a valid integer"."""
+    """The expectation of a pydantic error, such as "should be a valid integer"."""
     message = error.errors()[0]["msg"].split(",")[0]
     return message.replace("Input should", "should").replace("String should", "should")
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a spec can store it. Other defaults (a user's `activation=nn.ReLU`) stay in the code."""
+    """Whether a spec can store the value. Other defaults (a user's `activation=nn.ReLU`) are not stored."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return all(is_plain(each) for each in value)
+        return all(is_plain(inner) for inner in value)
     return value is None or isinstance(value, str | int | float | bool)
 
 
 def _plain(default: Any) -> Any:
-    """A default as a spec would write it: a rule becomes a table with its name and settings."""
+    """A default as a spec stores it: a dataclass becomes a table with its name and settings."""
     if dataclasses.is_dataclass(default) and not isinstance(default, type):
         fields = {field.name: _plain(getattr(default, field.name)) for field in dataclasses.fields(default)}
         return {"name": _kebab(type(default).__name__), **fields}
@@ -185,7 +186,7 @@ def _plain(default: Any) -> Any:
 
 
 def _family_of(annotation: Any) -> str | None:
-    """The family whose base class a setting is annotated with: such a setting is itself a choice."""
+    """The family whose base class the annotation is: such a setting is itself a choice."""
     if not (inspect.isclass(annotation) and inspect.isabstract(annotation)):
         return None
     matches = (
@@ -195,7 +196,7 @@ def _family_of(annotation: Any) -> str | None:
 
 
 def _hints(factory: Factory) -> dict[str, Any]:
-    """Annotations by name; a user's factory may have none, or some that only a type checker can read."""
+    """Annotations by parameter name; empty if they cannot be evaluated at run time."""
     try:
         return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     except (NameError, TypeError):
@@ -205,12 +206,12 @@ def _hints(factory: Factory) -> dict[str, Any]:
 def _import(noun: str, name: str) -> Factory:
     path, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(path), attribute)
-    except Exception as error:  # whatever a user's module does when it is imported
+        factory = getattr(importlib.import_module(path), attribute)
+    except Exception as error:  # importing a user's module can raise anything
         raise InputError(f"{noun} {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
-    if not callable(found):
-        raise InputError(f"{noun} {name!r} is not something that can be called.")
-    return cast(Factory, found)
+    if not callable(factory):
+        raise InputError(f"{noun} {name!r} is not callable.")
+    return cast(Factory, factory)
 
 
 def _kebab(name: str) -> str:

@@ -1,6 +1,6 @@
-"""The experiment file: what a run is, validated, with every default filled in.
+"""The spec: every setting of an experiment, validated, with all defaults filled in.
 
-Layers, the later winning: defaults < preset < file < `key=value` overrides (`layers.py`).
+Settings come from defaults < preset < file < `key=value` overrides; the later win (`sources.py`).
 """
 
 import hashlib
@@ -24,13 +24,12 @@ from pydantic import (
 
 from steelyard.errors import InputError, unknown
 from steelyard.settings import Server, Training
-from steelyard.specs import registry
-from steelyard.specs import sources as layers
+from steelyard.specs import registry, sources
 from steelyard.specs.sources import Table
 
 
 def choice(field: str, family: str) -> BeforeValidator:
-    """A field that names a member of a family: `"samples"` or `{name = "samples", cap = 3}`."""
+    """Validator of a field that names a member of a family: `"samples"` or `{name = "samples", cap = 3}`."""
 
     def complete(value: Any) -> Table:
         return registry.complete(family, registry.as_choice(field, value))
@@ -39,7 +38,7 @@ def choice(field: str, family: str) -> BeforeValidator:
 
 
 def settings(name: str, factory: type) -> BeforeValidator:
-    """A field that holds the settings of a dataclass."""
+    """Validator of a field that holds the settings of a dataclass."""
 
     def complete(value: Any) -> Table:
         if not isinstance(value, Mapping):
@@ -50,40 +49,42 @@ def settings(name: str, factory: type) -> BeforeValidator:
 
 
 def _file_name(name: str) -> str:
-    """A run's folder is named after it."""
+    """The name, if it is a valid part of a folder's name."""
     if not re.fullmatch(r"[\w.+-]+", name):
-        raise InputError(f"may have letters, digits and . _ + - only, not {name!r}.")
+        raise InputError(f"may contain only letters, digits and . _ + -, not {name!r}.")
     return name
 
 
 class Section(BaseModel):
+    """Base of the spec and its tables."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, strict=True)
 
 
 class Data(Section):
-    """Which data, and who holds what."""
+    """The data set and how it is partitioned among clients."""
 
     dataset: Annotated[Table, choice("data.dataset", "datasets")] = {"name": "digits"}
     clients: int = Field(10, ge=1)
     partition: Annotated[Table, choice("data.partition", "partitions")] = {"name": "dirichlet", "alpha": 0.3}
     shift: Annotated[Table, choice("data.shift", "shifts")] | None = None
     holdout: float = Field(0.0, ge=0, lt=1)
-    """The share of every client's training examples that is kept to find the model's temperature."""
+    """Fraction of each client's training examples that is held out to fit the model's temperature."""
     seed: int | None = None
-    """Deals the data; follows the training seed unless it is set."""
+    """Seed of partition, shift and adversaries; equals the training seed unless it is set."""
 
 
 class Adversaries(Section):
-    """How many parties attack, and how."""
+    """How many clients attack, and how."""
 
     count: int = Field(0, ge=0)
     attack: Annotated[Table, choice("adversaries.attack", "attacks")] = {"name": "sign-flip"}
     extra: bool = False
-    """Whether they come besides the clients of the data, or are some of them, drawn from the data seed."""
+    """True: adversaries are added to the clients of the data. False: they are drawn from them."""
 
 
 class Spec(Section):
-    """A whole experiment."""
+    """All settings of an experiment."""
 
     name: Annotated[str, AfterValidator(_file_name)] = "fedavg"
     about: str = ""
@@ -96,7 +97,7 @@ class Spec(Section):
     """A deadline: clients that have not answered by then have failed in this round."""
     engine: Annotated[Table, choice("engine", "engines")] = {"name": "auto"}
     spill: bool = False
-    """Keep what stays with clients between rounds in files of the run, not in memory."""
+    """Keep the private state of clients in files between rounds, not in memory."""
     data: Data = Data()
     adversaries: Adversaries = Adversaries()
     model: Annotated[Table, choice("model", "models")] = {"name": "mlp"}
@@ -114,7 +115,7 @@ class Spec(Section):
         if data is not None and not value.extra and value.count > data.clients:
             raise InputError(
                 f"adversaries.count is {value.count}, but there are {data.clients} clients; take fewer, or "
-                "adversaries.extra = true for parties of their own."
+                "set adversaries.extra = true to add them to the clients."
             )
         return value
 
@@ -122,14 +123,13 @@ class Spec(Section):
         return tomli_w.dumps(_without_none(self.model_dump()))
 
     def fingerprint(self) -> str:
-        """The same for two specs that describe the same computation."""
-        content = self.model_dump(
-            exclude={"name", "about", "engine", "spill", "round_seconds"}
-        )  # how it runs, not what
+        """A hash that is equal for specs that describe the same computation."""
+        no_effect = {"name", "about", "engine", "spill", "round_seconds"}
+        content = self.model_dump(exclude=no_effect)
         if not self.adversaries.count:
-            del content["adversaries"]  # how nobody would attack
+            del content["adversaries"]  # the attack has no effect
         if not self.data.holdout:
-            del content["data"]["holdout"]  # as in runs from before there was such a setting
+            del content["data"]["holdout"]  # older runs were recorded without this setting
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -141,8 +141,8 @@ def load_spec(
 ) -> Spec:
     """The spec of a preset's name, a TOML file or a table, with overrides such as {"data.clients": 20}."""
     merged: Table = Spec().model_dump()
-    for layer in (*layers.read(source), layers.expand(overrides or {})):
-        merged = layers.merge(merged, layer)
+    for layer in (*sources.read(source), sources.expand(overrides or {})):
+        merged = sources.merge(merged, layer)
     if isinstance(merged["data"], dict) and merged["data"].get("seed") is None:
         merged["data"]["seed"] = merged["seed"]
     try:
@@ -152,7 +152,7 @@ def load_spec(
 
 
 def _explain(error: ValidationError) -> InputError:
-    """The first thing that is wrong with a spec, in one sentence."""
+    """The first validation error, in one sentence."""
     first = error.errors()[0]
     *parents, key = (str(part) for part in first["loc"])
     where = ".".join([*parents, key])
@@ -165,6 +165,6 @@ def _explain(error: ValidationError) -> InputError:
 
 
 def _without_none(table: Mapping[str, Any]) -> Table:
-    """TOML has no null: what is not set is left out."""
+    """TOML has no null: settings that are None are left out."""
     kept = {key: value for key, value in table.items() if value is not None}
     return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}

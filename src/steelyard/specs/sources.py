@@ -1,4 +1,4 @@
-"""The layers of a spec: presets, files and `key=value` words, read as tables and laid on each other."""
+"""Where the settings of a spec come from: presets, files and `key=value` overrides, merged in this order."""
 
 import re
 import tomllib
@@ -13,16 +13,16 @@ Table = dict[str, Any]
 
 
 def read(source: str | Path | Mapping[str, Any] | None) -> list[Table]:
-    """The layers that a preset's name, a TOML file or a table stands for, lowest first."""
+    """The tables to merge for a preset's name, a TOML file or a table; later ones override earlier ones."""
     table = table_of(source)
     if "grid" in table:
         file = "FILE" if isinstance(source, Mapping) else source
-        raise InputError(f"this is not one run but a grid of them: `steelyard grid {file}` runs it.")
+        raise InputError(f"this is a grid, not a single run: use `steelyard grid {file}`.")
     return [preset(table.pop("preset")), table] if "preset" in table else [table]
 
 
 def table_of(source: str | Path | Mapping[str, Any] | None) -> Table:
-    """What a source says itself; a preset's name is short for a table that names it."""
+    """The table of a source, without its preset's settings; a preset's name becomes `{preset = name}`."""
     if source is None:
         return {}
     if isinstance(source, Mapping):
@@ -33,9 +33,9 @@ def table_of(source: str | Path | Mapping[str, Any] | None) -> Table:
 def presets() -> dict[str, Table]:
     """The presets by name."""
     files = (
-        each for each in resources.files("steelyard.specs.presets").iterdir() if each.name.endswith(".toml")
+        file for file in resources.files("steelyard.specs.presets").iterdir() if file.name.endswith(".toml")
     )
-    tables = {Path(each.name).stem: tomllib.loads(each.read_text("utf-8")) for each in files}
+    tables = {Path(file.name).stem: tomllib.loads(file.read_text("utf-8")) for file in files}
     return dict(sorted(tables.items()))
 
 
@@ -48,7 +48,7 @@ def preset(name: Any) -> Table:
 
 def _read_file(path: Path) -> Table:
     try:
-        # A file without a name is called what it is called on disk.
+        # The default name of a spec is its file's name.
         return {"name": re.sub(r"[^\w.+-]", "-", path.stem), **tomllib.loads(path.read_text("utf-8"))}
     except OSError as error:
         raise InputError(f"cannot read the spec {path}: {error.strerror or error}.") from None
@@ -57,7 +57,7 @@ def _read_file(path: Path) -> Table:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """`over` on top of `base`, table by table; another name drops the settings of the one it replaces."""
+    """`base` updated with `over`, recursively. A table with another `name` replaces the old one entirely."""
     merged = dict(base)
     for key, value in over.items():
         under = merged.get(key)
@@ -73,7 +73,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 
 
 def _same(low: Mapping[str, Any], high: Mapping[str, Any]) -> bool:
-    """Two tables speak of the same thing unless they name different ones."""
+    """Whether two tables can be merged: they do not name different components."""
     return "name" not in low or "name" not in high or low["name"] == high["name"]
 
 
@@ -88,7 +88,7 @@ def expand(overrides: Mapping[str, Any]) -> Table:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`key=value` with a TOML value; what is not TOML is a string, and `none` unsets."""
+    """`key=value` with a TOML value; `none` is None, and everything that is not TOML is a string."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"{text!r} is not of the form key=value, such as rounds=50 or training.lr=0.1.")

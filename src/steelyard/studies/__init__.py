@@ -1,1 +1,1 @@
-"""Many runs: comparisons, grids, and the experiments of papers."""
+"""Many runs at once: comparisons, grids, and the experiments of papers."""

@@ -1,4 +1,4 @@
-"""An experiment of many runs: every cell of it is a method in a setting with a seed."""
+"""Experiments of many runs: one run for each setting, method and seed."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,11 +10,11 @@ from steelyard.specs.schema import Spec
 from steelyard.studies.parallel_runs import run_all
 
 Results = dict[str, dict[str, dict[str, dict[str, Any]]]]
-"""Study → setting → method → seed → what came of the run."""
+"""{study: {setting: {method: {seed: summary of the run}}}}."""
 
 
 class Cell(NamedTuple):
-    """One run."""
+    """One run of a study: a method in a setting, with a seed."""
 
     study: str
     setting: str
@@ -30,7 +30,7 @@ def run_cells(
     workers: int | None = None,
     say: Callable[[str], Any] = print,
 ) -> Results:
-    """Run what is not recorded under `out` yet, and sum every run up."""
+    """Run the cells that are not recorded under `out` yet, and summarise every one with `summary`."""
     todo = list(cells)
     specs = [cell.spec for cell in todo]
     outcomes = run_all(specs, out, workers, lambda done, total: say(f"{done} of {total} runs"))

@@ -1,4 +1,4 @@
-"""Several specs on the same seeds: mean ± sd, without running again what is already recorded."""
+"""Compare specs on the same seeds: mean ± standard deviation of their scores. Recorded runs are reused."""
 
 import math
 import statistics
@@ -17,6 +17,7 @@ from steelyard.studies.parallel_runs import Key, finished_runs, key_of
 METRICS = ("accuracy", "nll", "client_accuracy_worst10", "client_accuracy_sd")
 
 Watch = Callable[[Spec], AbstractContextManager[Observer | None]]
+"""Opened around each run; yields the observer of its rounds, if any."""
 
 
 def compare(
@@ -26,7 +27,7 @@ def compare(
     out: Path = Path("runs"),
     watch: Watch = lambda spec: nullcontext(None),
 ) -> list[dict[str, Any]]:
-    """A row for each source: its runs and the mean and standard deviation of their final scores."""
+    """One row per source: its runs, and mean and standard deviation of their final scores."""
     changes = dict(overrides or {})
     specs = [[load_spec(source, {**changes, "seed": seed}) for seed in seeds] for source in sources]
     finished = finished_runs(out)
@@ -34,14 +35,14 @@ def compare(
     for source, per_seed in zip(sources, specs, strict=True):
         runs = [_run(spec, finished, out, watch) for spec in per_seed]
         name = str(source) if isinstance(source, str | Path) else per_seed[0].name
-        rows.append({"name": name, "metrics": _scores(runs), "runs": [str(each.path) for each in runs]})
+        rows.append({"name": name, "metrics": _scores(runs), "runs": [str(run.path) for run in runs]})
     return rows
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """One value has no deviation, nor have values that are not all finite."""
-    spread = len(values) > 1 and all(map(math.isfinite, values))
-    return statistics.fmean(values), statistics.stdev(values) if spread else None
+    """Mean and standard deviation; the latter is None for one value, or if some are not finite."""
+    defined = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.fmean(values), statistics.stdev(values) if defined else None
 
 
 def _run(spec: Spec, finished: dict[Key, Run], out: Path, watch: Watch) -> Run:
@@ -55,8 +56,8 @@ def _run(spec: Spec, finished: dict[Key, Run], out: Path, watch: Watch) -> Run:
 
 
 def _scores(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
-    """Final scores; one that some run lacks is left out."""
-    finals = [summarise(each)["metrics"] for each in runs]
+    """Mean and standard deviation of the final scores that every run has."""
+    finals = [summarise(run)["metrics"] for run in runs]
     table: dict[str, dict[str, float | None]] = {}
     for name in METRICS:
         if all(name in final for final in finals):

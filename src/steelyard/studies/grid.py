@@ -1,7 +1,7 @@
-"""Any spec over a grid of choices: every combination of row, column and panel, on every seed, is a run.
+"""Run a spec over a grid of settings: one run for each combination of row, column, panel and seed.
 
-A grid file is a spec with one more table, `[grid]`: `rows`, `columns` and `panels` say what varies in each
-direction, as labels with what they change in the spec, or as a setting with the values that it takes.
+A grid file is a spec with an extra table `[grid]`. Its axes `rows`, `columns` and `panels` are either one
+setting with a list of values, or labels with the settings that each of them changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.errors import InputError, unknown
-from steelyard.specs import sources as layers
+from steelyard.specs import sources
 from steelyard.specs.building import build_algorithm
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.specs.sources import Table
 from steelyard.studies.comparison import mean_and_sd
 from steelyard.studies.grid_axes import NOTHING, Axis, Choices, read_axis
-from steelyard.studies.grid_results import Entry, Sheet
+from steelyard.studies.grid_results import Entry, GridResults
 from steelyard.studies.parallel_runs import Outcome, Watch, run_all
 
 DIRECTIONS = ("rows", "columns", "panels")
@@ -25,7 +25,7 @@ KEYS = (*DIRECTIONS, "seeds", "metrics")
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in a grid, and the run that belongs there."""
+    """A position in a grid, and the spec that runs there."""
 
     panel: str
     row: str
@@ -43,20 +43,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A spec, and what varies."""
+    """A spec, its overrides, and the axes along which it varies."""
 
     base: Table
     changes: Table
-    """Lie on the spec and below the axes."""
+    """Overrides applied before the axes."""
     rows: Axis = NOTHING
     columns: Axis = NOTHING
     panels: Axis = NOTHING
     seeds: tuple[int, ...] = ()
-    """None: each spec has its own."""
+    """Empty: each spec keeps its own seed."""
     metrics: tuple[str, ...] = ("accuracy",)
 
     def cells(self) -> list[Cell]:
-        """Every run of the grid, one seed after the other; the first that cannot be is refused by name."""
+        """Every run of the grid, seed by seed; raises an InputError that names the first invalid cell."""
         return [
             Cell(panel, row, column, self._spec(panel, row, column, seed))
             for seed in self.seeds or (None,)
@@ -68,13 +68,13 @@ class Grid:
     def _spec(self, panel: str, row: str, column: str, seed: int | None) -> Spec:
         changes = dict(self.changes)
         for axis, label in ((self.panels, panel), (self.rows, row), (self.columns, column)):
-            changes = layers.merge(changes, axis.choices[label])
+            changes = sources.merge(changes, axis.choices[label])
         if seed is not None:
             changes = {**changes, "seed": seed}
         base = {**self.base, **({"preset": changes.pop("preset")} if "preset" in changes else {})}
         try:
-            # Cells share the cores between them, so each is run by one process, unless an engine is named.
-            if not any("engine" in layer for layer in (*layers.read(base), changes)):
+            # Cells run in parallel, so each one runs serially unless an engine is named.
+            if not any("engine" in layer for layer in (*sources.read(base), changes)):
                 changes = {**changes, "engine": "serial"}
             spec = load_spec(base, changes)
             build_algorithm(spec)
@@ -97,21 +97,21 @@ def read_grid(
     seeds: Sequence[int] | None = None,
     metrics: Sequence[str] | None = None,
 ) -> Grid:
-    """The grid of a file, or of a preset or spec with axes given here, which replace those of the file."""
-    base = layers.table_of(source)
+    """The grid of a file, preset or table; axes given here replace those of the file."""
+    base = sources.table_of(source)
     table = base.pop("grid", {})
     if not isinstance(table, Mapping):
         raise InputError(f"grid should be a table, not {table!r}.")
     for key in table:
         if key not in KEYS:
-            raise unknown("key", f"grid.{key}", [f"grid.{each}" for each in KEYS])
+            raise unknown("key", f"grid.{key}", [f"grid.{valid}" for valid in KEYS])
     given = {"rows": rows, "columns": columns, "panels": panels}
     axes = {name: given[name] or table.get(name) for name in DIRECTIONS}
     if not any(axes.values()):
-        raise InputError("a grid needs something that varies, such as --rows weighing=samples,uniform.")
+        raise InputError("a grid needs a setting that varies, such as --rows weighing=samples,uniform.")
     return Grid(
         base,
-        layers.expand(overrides or {}),
+        sources.expand(overrides or {}),
         **{name: read_axis(name, choices) if choices else NOTHING for name, choices in axes.items()},
         seeds=tuple(_checked("seeds", int, seeds or table.get("seeds", ()))),
         metrics=tuple(_checked("metrics", str, metrics or table.get("metrics", Grid.metrics))),
@@ -124,24 +124,24 @@ def run_grid(
     workers: int | None = 1,
     watch: Watch = lambda done, total: None,
 ) -> list[tuple[Cell, Outcome]]:
-    """Each cell and what came of it; what is recorded under `out` is not run again (see `run_all`)."""
+    """Run every cell that is not recorded under `out` yet; returns cells with outcomes (see `run_all`)."""
     cells = grid.cells()
     return list(zip(cells, run_all([cell.spec for cell in cells], out, workers, watch), strict=True))
 
 
-def sheet_of(grid: Grid, results: Sequence[tuple[Cell, Outcome]], metric: str) -> Sheet:
-    """Means over the seeds; where a run failed or lacks the metric, there is a hole."""
-    places: dict[tuple[str, str, str], list[Outcome]] = {}
-    for cell, outcome in results:
-        places.setdefault(cell.place, []).append(outcome)
-    entries = {place: _entry(outcomes, metric) for place, outcomes in places.items()}
+def grid_results(grid: Grid, runs: Sequence[tuple[Cell, Outcome]], metric: str) -> GridResults:
+    """Means of a metric over the seeds; a cell has none if one of its runs failed or lacks the metric."""
+    by_place: dict[tuple[str, str, str], list[Outcome]] = {}
+    for cell, outcome in runs:
+        by_place.setdefault(cell.place, []).append(outcome)
+    entries = {place: _entry(outcomes, metric) for place, outcomes in by_place.items()}
     panels, rows, columns = grid.panels, grid.rows.labels, grid.columns.labels
-    return Sheet(metric, panels.labels, rows, columns, entries, panels.key)
+    return GridResults(metric, panels.labels, rows, columns, entries, panels.key)
 
 
 def _entry(outcomes: Sequence[Outcome], metric: str) -> Entry:
-    values = tuple(each.metrics[metric] for each in outcomes if metric in each.metrics)
-    error = next((each.error for each in outcomes if each.error), "")
+    values = tuple(outcome.metrics[metric] for outcome in outcomes if metric in outcome.metrics)
+    error = next((outcome.error for outcome in outcomes if outcome.error), "")
     if len(values) < len(outcomes):
         return Entry(error=error, values=values)
     mean, sd = mean_and_sd(values)
@@ -149,9 +149,9 @@ def _entry(outcomes: Sequence[Outcome], metric: str) -> Entry:
 
 
 def _checked(name: str, kind: type, values: Any) -> Sequence[Any]:
-    """A list of different things of a kind."""
-    plain = isinstance(values, list | tuple) and all(type(each) is kind for each in values)
-    if not plain or len(set(values)) < len(values):
+    """The values, if they are a list of distinct values of one type."""
+    typed = isinstance(values, list | tuple) and all(type(value) is kind for value in values)
+    if not typed or len(set(values)) < len(values):
         what = "whole numbers" if kind is int else "names"
         raise InputError(f"grid.{name} should be a list of different {what}, not {values!r}.")
     return list(values)

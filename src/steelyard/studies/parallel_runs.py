@@ -1,4 +1,4 @@
-"""Many runs that do not depend on each other: what is recorded is not run again, the rest share the cores."""
+"""Run many independent specs in parallel processes. Specs that are already recorded are not run again."""
 
 import multiprocessing
 import os
@@ -25,15 +25,15 @@ from steelyard.specs.schema import Spec
 from steelyard.types import Round
 
 Key = tuple[str, str]
-"""A fingerprint and a version: two runs that have both in common give the same numbers."""
+"""(fingerprint, version): runs with equal keys give equal numbers."""
 Job = tuple[Key, Spec]
 Watch = Callable[[int, int], None]
-"""Is told how many runs are done, and of how many; what was recorded before does not count."""
+"""Called with (runs done, runs in total); runs that were recorded earlier do not count."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The last round of a run, or why there is none."""
+    """Metrics of a run's last round and the folder it is recorded in, or the error that ended it."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     path: str | None = None
@@ -46,10 +46,10 @@ def run_all(
     workers: int | None = 1,
     watch: Watch = lambda done, total: None,
 ) -> list[Outcome]:
-    """The outcome of each spec. A run that fails does not stop the others.
+    """Run the specs; returns an outcome for each. A run that fails does not stop the others.
 
-    `out` is where runs are recorded and looked for (None: neither). More than one worker are processes that
-    start afresh, so a script that asks for them needs `if __name__ == "__main__":`; None means all cores.
+    Runs are recorded under `out`, and those found there are reused; None does neither. `workers` is the
+    number of processes (None: one per core). They are spawned: a script needs `if __name__ == "__main__":`.
     """
     finished = {} if out is None else finished_runs(out)
     keys = [key_of(spec) for spec in specs]
@@ -65,17 +65,17 @@ def run_all(
 
 
 def finished_runs(out: Path) -> dict[Key, Run]:
-    """The runs in a folder that need not be run again."""
-    metas = ((each, each.meta) for each in runs_in(out))
+    """The finished runs in a folder."""
+    metas = ((run, run.meta) for run in runs_in(out))
     return {
-        (meta.get("fingerprint", ""), meta.get("version", "")): each
-        for each, meta in metas
+        (meta.get("fingerprint", ""), meta.get("version", "")): run
+        for run, meta in metas
         if meta.get("status") == "finished"
     }
 
 
 def key_of(spec: Spec) -> Key:
-    """What a run of this spec, made now, would be found under."""
+    """The key of a run of this spec with this version."""
     return spec.fingerprint(), steelyard.__version__
 
 
@@ -84,7 +84,7 @@ def _recorded(run: Run) -> Outcome:
 
 
 def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The numbers of the last round; what is unknown or not a number is left out."""
+    """The metrics of the last round, without those that are None or NaN."""
     last = rounds[-1] if rounds else {}
     return {name: value for name, value in last.items() if value is not None and value == value}
 
@@ -92,9 +92,9 @@ def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _run_one(spec: Spec, out: Path | None) -> Outcome:
     try:
         result = run(spec, _stop_if_asked, out=out)
-    except Exception as error:  # one run cannot break the others
-        known = isinstance(error, SteelyardError)
-        return Outcome(error=str(error) if known else f"{type(error).__name__}: {error}")
+    except Exception as error:  # a failed run must not stop the others
+        message = str(error) if isinstance(error, SteelyardError) else f"{type(error).__name__}: {error}"
+        return Outcome(error=message)
     return Outcome(_final(result.history), None if result.path is None else str(result.path))
 
 
@@ -104,29 +104,29 @@ def _one_by_one(jobs: Mapping[Key, Spec], out: Path | None) -> Iterator[tuple[Ke
 
 
 def _in_processes(jobs: Mapping[Key, Spec], out: Path | None, workers: int) -> Iterator[tuple[Key, Outcome]]:
-    """A process that dies takes others with it: what they ran is run again, one by one, to find the cause."""
+    """If a process dies, its pool is lost: those jobs run again, each in a new process, to find the cause."""
     waiting = deque(jobs.items())
     while waiting:
-        for key, spec in (yield from _together(waiting, out, workers)):
+        for key, spec in (yield from _in_one_pool(waiting, out, workers)):
             with _processes(1) as pool:
                 future = pool.submit(_run_one, spec, out)
                 died = isinstance(future.exception(), BrokenProcessPool)
             yield key, Outcome(error="its process died") if died else future.result()
 
 
-def _together(
+def _in_one_pool(
     waiting: deque[Job], out: Path | None, workers: int
 ) -> Generator[tuple[Key, Outcome], None, list[Job]]:
-    """Work until nothing waits, or until a process dies; returns the jobs that were lost with it."""
+    """Run jobs until none is waiting or a process dies; returns the jobs lost with the pool."""
     running: dict[Future[Outcome], Job] = {}
     with _processes(workers) as pool:
         try:
             while waiting or running:
-                while waiting and len(running) < workers:  # no more, so that little is lost at a time
+                while waiting and len(running) < workers:  # a dead pool loses no more jobs
                     running[pool.submit(_run_one, waiting[0][1], out)] = waiting[0]
                     waiting.popleft()
                 done = wait(running, return_when=FIRST_COMPLETED).done
-                for future in sorted(done, key=lambda each: each.exception() is not None):
+                for future in sorted(done, key=lambda finished: finished.exception() is not None):
                     outcome = future.result()
                     yield running.pop(future)[0], outcome
         except BrokenProcessPool:
@@ -136,30 +136,30 @@ def _together(
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes of one thread each, which stop after their round when this process is interrupted."""
-    context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch and of the display
+    """Processes of one thread each that stop after their current round when this process is interrupted."""
+    context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch and rich
     stop = context.Event()
-    with ProcessPoolExecutor(count, context, _begin, (stop, max(1, cores() // count))) as pool:
+    with ProcessPoolExecutor(count, context, _start_worker, (stop, max(1, cores() // count))) as pool:
         try:
             yield pool
         finally:
             stop.set()
 
 
-_stop: Event | None = None
+_stop: Event | None = None  # set in each worker process: an Event cannot be sent with a job
 
 
-def _begin(stop: Event, share: int) -> None:
-    """A worker has its share of the cores, leaves Ctrl-C to the process that started it, and dies with it."""
+def _start_worker(stop: Event, share: int) -> None:
+    """Limit a worker to its share of the cores, ignore Ctrl-C, and exit when the parent process does."""
     global _stop
     _stop = stop
     os.environ[CORES_VARIABLE] = str(share)
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _follow_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -167,6 +167,6 @@ def _follow_parent() -> None:
 
 
 def _stop_if_asked(round: Round) -> None:
-    """Between rounds, a worker looks whether it should stop."""
+    """Observer that ends a worker's run after a round if the parent process was interrupted."""
     if _stop is not None and _stop.is_set():
         raise KeyboardInterrupt

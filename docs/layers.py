@@ -1,0 +1,17 @@
+"""The layers of steelyard, lowest first. A part may import only from the layers before its own."""
+
+LAYERS: list[set[str]] = [
+    {"errors", "types", "seeds"},
+    {"layout", "settings", "tensor_files", "nn", "metrics"},
+    {"objectives", "sharing", "weighing", "combining", "sites"},
+    {"algorithm", "attacks"},
+    {"data"},
+    {"client", "server"},
+    {"engines"},
+    {"runs"},
+    {"simulation"},
+    {"specs"},
+    {"functional", "studies"},
+    {"report"},
+    {"cli"},
+]

@@ -1,0 +1,1 @@
+"""Figures, tables and terminal output of runs and grids."""

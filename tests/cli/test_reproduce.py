@@ -1,0 +1,83 @@
+"""steelyard reproduce"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from calls import output, steelyard
+
+REPRODUCE = """
+from dataclasses import dataclass
+
+from studies import PAPER
+
+
+@dataclass
+class Claim:
+    paper: str
+
+
+def main(out, quick, say):
+    from steelyard.specs import registry
+    import tables
+
+    say(PAPER)
+    out.mkdir(parents=True)
+    model = registry.find("models", "studies:model")()
+    (out / "claim.txt").write_text(f"{Claim(PAPER)} {model} {tables.PAPER}")
+    return [out / "claim.txt"]
+"""
+STUDIES = """
+PAPER = "{paper}"
+
+
+def model():
+    return "model of {paper}"
+"""
+
+
+@pytest.fixture
+def papers(place: Path) -> Path:
+    """Two papers whose programs have the same names."""
+    for paper in ("one", "two"):
+        folder = place / "experiments" / paper
+        folder.mkdir(parents=True)
+        (folder / "reproduce.py").write_text(REPRODUCE)
+        (folder / "studies.py").write_text(STUDIES.format(paper=paper))
+        (folder / "tables.py").write_text("from studies import PAPER")
+    return place / "experiments"
+
+
+@pytest.mark.usefixtures("papers")
+def test_two_papers_in_one_process_get_their_own_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tables", pytest)  # a module of this name that was imported before
+    path = list(sys.path)
+    for paper in ("one", "two", "one"):
+        out = Path(f"results-{paper}-{len(list(Path().glob('results-*')))}")
+        found = json.loads(output(steelyard("reproduce", paper, "--out", out, "--json")))
+        assert found == {"files": [str(out / "claim.txt")]}
+        assert Path(found["files"][0]).read_text() == f"Claim(paper='{paper}') model of {paper} {paper}"
+    assert sys.path == path
+    assert "studies" not in sys.modules
+    assert sys.modules["tables"] is pytest
+
+
+def test_results_go_to_the_folder_of_the_paper(papers: Path) -> None:
+    output(steelyard("reproduce", "one"))
+    output(steelyard("reproduce", "one", "--quick"))
+    for folder in ("results", "results-quick"):
+        assert (papers / "one" / folder / "claim.txt").is_file()
+
+
+def test_a_program_that_fails_leaves_nothing_behind(papers: Path) -> None:
+    (papers / "two" / "reproduce.py").write_text("import studies\n1 / 0")
+    path = list(sys.path)
+    assert isinstance(steelyard("reproduce", "two").exception, ZeroDivisionError)
+    assert sys.path == path
+    assert "studies" not in sys.modules
+
+
+def test_an_unknown_paper_is_refused_with_the_nearest_one(papers: Path) -> None:
+    result = steelyard("reproduce", "tow")
+    assert (result.exit_code, result.stderr) == (2, "error: unknown paper 'tow': did you mean 'two'?\n")
