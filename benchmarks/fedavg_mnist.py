@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import steelyard as sy
 from steelyard.runs.summary import summarise
+from steelyard.server.federation import advance
 from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 
@@ -24,7 +25,7 @@ PRESET = "fedavg-mnist-shards"
 
 
 def accuracy_table(seeds: list[int], rounds: int, engine: str, out: Path) -> None:
-    print("| seed | final accuracy | last 10 | worst 10 % clients | train s | evaluate s | aggregate s |")
+    print("| seed | final accuracy | last 10 | worst 10 % clients | exchange s | evaluate s | aggregate s |")
     print("|---|---|---|---|---|---|---|")
     finals = []
     for seed in seeds:
@@ -34,12 +35,13 @@ def accuracy_table(seeds: list[int], rounds: int, engine: str, out: Path) -> Non
         summary = summarise(run)
         metrics, late = summary["metrics"], statistics.fmean(summary["accuracies"][-10:])
         stages = {
-            stage: sum(row[stage] or 0 for row in run.timings) for stage in ("train", "evaluate", "aggregate")
+            stage: sum(row[stage] or 0 for row in run.timings)
+            for stage in ("exchange", "evaluate", "aggregate")
         }
         finals.append(metrics["accuracy"])
         print(
             f"| {seed} | {metrics['accuracy']:.4f} | {late:.4f} | {metrics['client_accuracy_worst10']:.4f} "
-            f"| {stages['train']:.1f} | {stages['evaluate']:.1f} | {stages['aggregate']:.2f} |",
+            f"| {stages['exchange']:.1f} | {stages['evaluate']:.1f} | {stages['aggregate']:.2f} |",
             flush=True,
         )
     spread = f" ± {statistics.stdev(finals):.4f}" if len(finals) > 1 else ""
@@ -49,10 +51,11 @@ def accuracy_table(seeds: list[int], rounds: int, engine: str, out: Path) -> Non
 def profile_round() -> None:
     """Self time by operator over one round: ten clients and one evaluation of 10,000 images."""
     federation = build(load_spec(PRESET, {"engine": "serial"}))
-    with federation.engine.open(federation.workload) as session:
-        _, state = federation.round(federation.init(), session)
+    with federation.open() as sites:
+        server = federation.server(sites)
+        _, state = advance(server, server.init())
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
-            federation.round(state, session)
+            advance(server, state)
     events = sorted(profiler.key_averages(), key=lambda event: -event.self_cpu_time_total)
     total = sum(event.self_cpu_time_total for event in events)
     print("\n| operator | share of self time | calls |\n|---|---|---|")

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from contenders.setting import Setting, read
+from steelyard.client.private_state import MemoryStates
 from steelyard.data import Examples
+from steelyard.engines import Serial
 from steelyard.seeds import derive
 from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
@@ -68,7 +70,9 @@ def prepare(plan: Plan, folder: Path) -> Setting:
     resolved = load_spec(spec)
     federation = build(resolved)
     places = {client: place for place, client in enumerate(federation.clients)}
-    cohorts = {number: federation.sample(number) for number in range(1, plan.rounds + 2)}
+    with Serial().open(federation.workload, MemoryStates()) as sites:
+        server = federation.server(sites)
+    cohorts = {number: server.sample(number) for number in range(1, plan.rounds + 2)}
     data = [each.train for each in federation.clients.values()]
     first, test = data[0], federation.test
     assert isinstance(first, Examples)

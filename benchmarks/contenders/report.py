@@ -26,7 +26,11 @@ def middle(outcomes: Iterable[Outcome]) -> float | None:
 
 def start_up(outcomes: Iterable[Outcome]) -> float | None:
     """Seconds until the first round is done, minus a median round."""
-    times = [one.first_done - statistics.median(one.seconds) for one in outcomes if not one.problem]
+    times = [
+        one.first_done - one.rounds[0].get("exchanges", 1) * statistics.median(one.seconds)
+        for one in outcomes
+        if not one.problem
+    ]
     return statistics.median(times) if times else None
 
 

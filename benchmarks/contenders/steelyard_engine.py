@@ -5,52 +5,43 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from contenders.setting import argument, read, say_round
 from steelyard.specs import registry
 from steelyard.specs.building import build
 from steelyard.specs.running import recorder_for
 from steelyard.specs.schema import load_spec
+from steelyard.types import Round
 
 
-class Watched:
-    """A session that knows how long it has been working."""
+class Stopwatch:
+    """An observer that says how long each round took: the time since the round before was complete.
 
-    def __init__(self, session: Any) -> None:
-        self.session, self.predicting = session, 0.0
+    That is one exchange, in which clients score a model and train from it, and what the server does. The
+    first round needs two exchanges.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.session, name)
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.last, self.seconds = rounds, time.perf_counter(), 0.0
 
-    def predict(self, *arguments: Any) -> Tensor:
-        start = time.perf_counter()
-        predicted: Tensor = self.session.predict(*arguments)
-        self.predicting += time.perf_counter() - start
-        return predicted
+    def __call__(self, round: Round) -> None:
+        before, now = self.seconds, time.perf_counter()
+        self.last, self.seconds = now, now - self.last
+        more = {"exchanges": 2.0} if round.number == 1 else {}
+        if round.number > 2:  # the exchange of a round is within the time of the round before
+            more["outside"] = 1 - round.seconds["exchange"] / before
+        say_round(round.number, self.seconds, round.metrics.get("accuracy"), **more)
+        if round.number == self.rounds:
+            sys.exit()
 
 
 def main() -> None:
     setting = read(argument())
-    engine = registry.build("engines", json.loads(sys.argv[2]))
     spec = load_spec(setting.facts["spec"])
     federation = build(spec)
-    state = federation.init()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        recorder_for(spec, Path(folder)) as recorder,
-        engine.open(federation.workload) as session,
-    ):
-        watched = Watched(session)
-        for number in range(1, len(setting.cohorts) + 1):
-            start, watched.predicting = time.perf_counter(), 0.0
-            round, state = federation.round(state, watched)
-            recorder.write(round, state)
-            seconds = time.perf_counter() - start
-            busy = round.seconds["train"] + watched.predicting
-            say_round(number, seconds, round.metrics.get("accuracy"), outside=1 - busy / seconds)
+    federation.engine = registry.build("engines", json.loads(sys.argv[2]))
+    with tempfile.TemporaryDirectory() as folder:
+        federation.run(Stopwatch(len(setting.cohorts)), recorder=recorder_for(spec, Path(folder)))
 
 
 if __name__ == "__main__":

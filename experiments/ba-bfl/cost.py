@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
+from steelyard.server.federation import advance
 from steelyard.specs.building import build
 from steelyard.specs.schema import Spec, load_spec
 
@@ -22,16 +23,14 @@ ONE_CLIENT = {
 def step_costs(specs: Mapping[float, Spec]) -> dict[float, float]:
     """Time of a local step divided by that of the first spec: the median over turns."""
     federations = [build(load_spec(spec.model_dump(), ONE_CLIENT)) for spec in specs.values()]
-    states = [federation.init() for federation in federations]
     turns = []
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        sessions = [stack.enter_context(one.engine.open(one.workload)) for one in federations]
+        servers = [one.server(stack.enter_context(one.open())) for one in federations]
+        states = [server.init() for server in servers]
         for _ in range(TURNS + 1):
-            triples = zip(federations, states, sessions, strict=True)
-            done = [federation.round(state, session) for federation, state, session in triples]
-            states = [state for _, state in done]
-            turns.append([round.seconds["train"] for round, _ in done])
+            states = [advance(server, state)[1] for server, state in zip(servers, states, strict=True)]
+            turns.append([state.pending.seconds["exchange"] for state in states if state.pending])
     medians = (statistics.median(turn[place] / turn[0] for turn in turns[1:]) for place in range(len(specs)))
     return dict(zip(specs, medians, strict=True))

@@ -12,7 +12,7 @@ from steelyard.data.examples import Examples
 from steelyard.data.mnist import mnist
 from steelyard.data.shifts import noise, rotation
 from steelyard.metrics import accuracy, auroc, entropy, scaled
-from steelyard.metrics.calibration import calibration_scores
+from steelyard.metrics.scores import calibration_scores
 from steelyard.runs.reader import Run
 from steelyard.specs.loading import load_model, load_test
 

@@ -61,7 +61,7 @@ def measure(changes: Mapping[str, Any], seed: int) -> dict[str, Angles]:
     """{"honest" or "reversed": angles}, from the second round on."""
     federation = build(load_spec(None, {**changes, "evaluate_every": 1000, "seed": seed}))
     adversaries = frozenset(federation.adversaries)
-    federation.aggregator = replace(federation.aggregator, weigher=HonestMean(adversaries))
+    federation.algorithm = replace(federation.algorithm, weighing=HonestMean(adversaries))
     result = federation.run()
     weight = {row["round"]: float(row.get("coherence") or 0.0) for row in result.history}
     rows = [row for row in result.clients if row["round"] != 1 and row["status"] == "used"]

@@ -4,10 +4,12 @@ A site is where a client's data and private state live. The server knows a site 
 answers, and nothing else. Simulated sites (`engines/`) and remote ones answer the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.metrics.scores import Scores
@@ -54,6 +56,20 @@ class Answer(NamedTuple):
     their frequency in its training data)."""
 
 
+class ScoreTable(NamedTuple):
+    """The "test" scores of many clients at once, without an object for each."""
+
+    clients: Sequence[ClientId]
+    """Sorted."""
+    values: NDArray[np.float64]
+    """The sums of `Scores`, a row for each client."""
+    classes: int
+
+    def without(self, clients: Collection[ClientId]) -> "ScoreTable":
+        kept = [place for place, client in enumerate(self.clients) if client not in clients]
+        return ScoreTable([self.clients[place] for place in kept], self.values[kept], self.classes)
+
+
 class Sites(Protocol):
     """The clients of a federation as the server reaches them."""
 
@@ -76,10 +92,11 @@ class Sites(Protocol):
         *,
         detail: bool = False,
         seconds: float | None = None,
-    ) -> Iterator[Answer | Failure]:
+    ) -> Iterator[Answer | ScoreTable | Failure]:
         """One exchange: score the model at some clients, train at some clients.
 
-        Yields an answer or a failure for each client, in any order. A client scores before it trains. After
+        Yields an answer or a failure for each client, in any order; scores may also come as a table. Scores
+        are of the private state before training. After
         `seconds`, each client that has not answered is a failure. The next exchange may reuse the memory of
         the updates.
         """

@@ -144,4 +144,4 @@ def wait_for_long_runs(out: Path) -> None:
         time.sleep(0.1)
         if sum(len(run.rounds) > 1 for run in runs_in(out)) == 2:
             return
-    pytest.fail("the long runs did not start in 60 s")
+    pytest.fail("the long runs did not start in 300 s")

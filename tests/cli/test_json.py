@@ -54,6 +54,6 @@ def test_json_of_a_comparison_has_means_deviations_and_runs() -> None:
 
 def test_json_has_null_where_a_number_is_not_finite(place: Path) -> None:
     with Recorder(place / "run") as recorder:
-        recorder.write(Round(1, {"loss": float("inf"), "accuracy": 0.5}, ()))
+        recorder(Round(1, {"loss": float("inf"), "accuracy": 0.5}, ()))
     found = json.loads(output(steelyard("show", "run", "--json")), parse_constant=pytest.fail)
     assert found["metrics"] == {"loss": None, "accuracy": 0.5}

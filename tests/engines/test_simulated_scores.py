@@ -13,9 +13,10 @@ from steelyard.data.clients import Client
 from steelyard.data.examples import Examples, examples
 from steelyard.engines import Engine, Pool, Serial
 from steelyard.metrics import accuracy, brier, ece, nll
+from steelyard.metrics.scores import Scores
 from steelyard.server.scoring import Evaluation, evaluate
 from steelyard.simulation import SimulatedFederation
-from steelyard.sites import Answer
+from steelyard.sites import Answer, ScoreTable
 from steelyard.types import Broadcast
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -37,7 +38,7 @@ def apart(data: Examples) -> Examples:
 
 def score(
     clients: list[Client], common: Any, model: nn.Module | None = None, engine: Engine | None = None
-) -> tuple[Evaluation, dict[str, Answer], list[int]]:
+) -> tuple[Evaluation, dict[str, Any], list[int]]:
     """Scores of an untrained model: the metrics, the answers, and how many clients had to predict."""
     federation = SimulatedFederation(
         clients, model or classifier(), test=common, engine=engine or Serial(), rounds=1
@@ -53,12 +54,24 @@ def score(
         sites.work = counted
         server = federation.server(sites)
         message = server.init().server.message
-        answers = list(sites.ask(Broadcast(1, message), (), sites.clients, detail=common is None))
-        assert all(isinstance(answer, Answer) and answer.reply is None for answer in answers)
-        by_client = {answer.client: answer for answer in answers if isinstance(answer, Answer)}
-        sizes = {client: profile.num_examples for client, profile in server.profiles.items()}
-        scores = {client: answer.scores for client, answer in by_client.items()}
-        return evaluate(message, sites.test, scores, sizes), by_client, predicted
+        asked = sites.ask(Broadcast(1, message), (), sites.clients, detail=common is None)
+        scores, table = collect(asked)
+        found = evaluate(message, sites.test, scores, table, server.num_examples)
+        rows = {} if table is None else dict(zip(table.clients, table.values, strict=True))
+        in_table = {client: {"test": Scores(row, 4)} for client, row in rows.items()}
+        return found, {**in_table, **scores}, predicted
+
+
+def collect(answers: Any) -> tuple[dict[str, Any], ScoreTable | None]:
+    scores, table = {}, None
+    for answer in answers:
+        if isinstance(answer, ScoreTable):
+            table = answer
+        else:
+            assert isinstance(answer, Answer)
+            assert answer.reply is None
+            scores[answer.client] = answer.scores
+    return scores, table
 
 
 def test_scores_read_off_the_common_test_set_are_the_bits_of_predicting_each_client_apart() -> None:
@@ -74,10 +87,10 @@ def test_scores_read_off_the_common_test_set_are_the_bits_of_predicting_each_cli
     assert predicted == [4]
     assert together == separately
     for client, answer in answers.items():
-        other = answers_apart[client].scores["test"].values
+        other = answers_apart[client]["test"].values
         # A batch of another size may round differently; counts are exact.
-        assert answer.scores["test"].values.tolist() == pytest.approx(other.tolist(), rel=1e-6)
-        assert answer.scores["test"].values[:2].tolist() == other[:2].tolist()
+        assert answer["test"].values.tolist() == pytest.approx(other.tolist(), rel=1e-6)
+        assert answer["test"].values[:2].tolist() == other[:2].tolist()
     classes = predict(classifier(), table).argmax(1)
     for number, rows in enumerate(own):
         assert (together.clients or {})[f"c{number}"] == accuracy_score(TARGETS[rows], classes[rows])
@@ -118,7 +131,7 @@ def test_without_a_common_test_set_the_clients_scores_add_up() -> None:
     assert "accuracy" not in found.metrics
     for name, measure in {"client_nll": nll, "client_ece": ece, "client_brier": brier}.items():
         assert found.metrics[name] == pytest.approx(measure(predicted, TARGETS[:150]), rel=1e-6)
-    total = answers["0"].scores["test"] + answers["1"].scores["test"]
+    total = answers["0"]["test"] + answers["1"]["test"]
     assert total.num_examples == 150
     classes = predicted.argmax(1)
     assert total.accuracy == accuracy_score(TARGETS[:150], classes)
@@ -143,7 +156,7 @@ def test_with_many_classes_the_confusion_matrix_shrinks_to_right_and_wrong() -> 
     torch.manual_seed(0)
     model, labels = nn.Linear(5, 200), torch.randint(0, 200, (300,))
     _, answers, _ = score([Client("a", (INPUTS, labels), (INPUTS, labels))], None, model)
-    scores = answers["a"].scores["test"]
+    scores = answers["a"]["test"]
     with torch.no_grad():
         classes = model(INPUTS).argmax(1)
     assert scores.confusion.shape == (200, 2)
@@ -182,8 +195,8 @@ def test_numbers_are_scored_by_their_squared_errors() -> None:
     with federation.open() as sites:
         server = federation.server(sites)
         message = server.init().server.message
-        answers = {a.client: a.scores for a in sites.ask(Broadcast(1, message), (), sites.clients)}  # type: ignore[union-attr]
-        found = evaluate(message, sites.test, answers, {})
+        scores, table = collect(sites.ask(Broadcast(1, message), (), sites.clients))
+        found = evaluate(message, sites.test, scores, table, {})
     with torch.no_grad():
         outputs, moved = model(INPUTS).squeeze(1), model(shifted[0]).squeeze(1)
     assert found.measure == "mse"

@@ -14,7 +14,7 @@ from torchmetrics.functional.classification import (  # for tests only: it takes
 )
 
 from steelyard.metrics import auroc, bins, brier, ece, entropy
-from steelyard.metrics.calibration import calibration_scores
+from steelyard.metrics.scores import calibration_scores
 
 Array = NDArray[Any]
 

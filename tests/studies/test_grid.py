@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import steelyard as sy
-from steelyard.engines.pool import SHARE, cores
+from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.runs.reader import Run, runs_in
 from steelyard.specs import sources
 from steelyard.specs.schema import load_spec
@@ -300,12 +300,12 @@ def test_runs_side_by_side_share_the_cores(
     """A worker process is limited to its share of the cores."""
     monkeypatch.setattr(parallel_runs, "cores", lambda: 4)
     with parallel_runs._processes(workers) as pool:
-        assert pool.submit(os.getenv, SHARE).result() == str(each)
+        assert pool.submit(os.getenv, CORES_VARIABLE).result() == str(each)
 
 
 def test_a_process_does_not_use_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     available = cores()
-    monkeypatch.setenv(SHARE, "1")
+    monkeypatch.setenv(CORES_VARIABLE, "1")
     assert cores() == 1
-    monkeypatch.setenv(SHARE, "1000")
+    monkeypatch.setenv(CORES_VARIABLE, "1000")
     assert cores() == available

@@ -14,7 +14,7 @@ from steelyard.attacks.base import Attack, Scene
 from steelyard.errors import InputError, unknown
 from steelyard.metrics.detection import detection
 from steelyard.seeds import generator
-from steelyard.sites import Answer, Profile, Sites
+from steelyard.sites import Answer, Profile, ScoreTable, Sites
 from steelyard.types import Broadcast, ClientId, Failure, Reply, Round
 
 Adversaries = Mapping[ClientId, Attack]
@@ -45,11 +45,11 @@ class Attacked:
         *,
         detail: bool = False,
         seconds: float | None = None,
-    ) -> Iterator[Answer | Failure]:
+    ) -> Iterator[Answer | ScoreTable | Failure]:
         replies: dict[ClientId, Reply] = {}
         scores: dict[ClientId, Answer] = {}
         for answer in self.sites.ask(broadcast, train, evaluate, detail=detail, seconds=seconds):
-            if isinstance(answer, Failure) or answer.reply is None:
+            if not isinstance(answer, Answer) or answer.reply is None:
                 yield answer
             else:
                 replies[answer.client], scores[answer.client] = answer.reply, answer

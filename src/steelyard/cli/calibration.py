@@ -71,7 +71,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
 def _scores(path: Path) -> "list[Scored]":
     """The scores and bins of a run's model, and those at its temperature, if it fitted one."""
     from steelyard.metrics import accuracy, bins, scaled
-    from steelyard.metrics.calibration import calibration_scores
+    from steelyard.metrics.scores import calibration_scores
     from steelyard.runs.reader import Run
     from steelyard.specs.loading import load_predictions
 

@@ -14,8 +14,8 @@ from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.common_test import CommonTest, Members
 from steelyard.engines.workload import Workload
-from steelyard.metrics.scores import Scores, score
-from steelyard.sites import LATE, Answer, Profile
+from steelyard.metrics.scores import Scores, Terms, score, terms_of, with_detail
+from steelyard.sites import LATE, Answer, Profile, ScoreTable
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
 
 
@@ -54,7 +54,7 @@ class SimulatedSites(ABC):
 
     def __init__(self, workload: Workload, states: PrivateStates) -> None:
         self.workload, self.states = workload, states
-        self._predicted: tuple[Message, Tensor] | None = None
+        self._common: tuple[Message, Tensor, Terms] | None = None
         self._members: tuple[Sequence[ClientId], Members] | None = None
 
     @property
@@ -72,21 +72,24 @@ class SimulatedSites(ABC):
         *,
         detail: bool = False,
         seconds: float | None = None,
-    ) -> Iterator[Answer | Failure]:
+    ) -> Iterator[Answer | ScoreTable | Failure]:
         deadline = Deadline(seconds)
-        scores, requests = self._inside(broadcast.model_to_score, evaluate, detail) if evaluate else ({}, [])
+        table, requests = self._inside(broadcast.model_to_score, evaluate, detail) if evaluate else (None, ())
+        scores: dict[ClientId, Mapping[str, Scores]] = {}
         failures: dict[ClientId, Failure] = {}
         trained: dict[ClientId, Trained] = {}
         for outcome in self.work(broadcast, train, requests, deadline):
             if isinstance(outcome, Scored):
-                scores[outcome.client] = {**scores.get(outcome.client, EMPTY), **outcome.scores}
+                scores[outcome.client] = outcome.scores
             elif isinstance(outcome, Trained):
                 trained[outcome.reply.client] = outcome
             else:
                 failures.setdefault(outcome.client, outcome)
+        unscored = {client for client, failed in failures.items() if failed.stage != "training"}
+        if table is not None:
+            yield table.without(unscored) if unscored else table
         for client, failed in failures.items():
-            found = scores.pop(client, EMPTY) if failed.stage == "training" else EMPTY
-            yield replace(failed, scores=found)
+            yield replace(failed, scores=EMPTY if client in unscored else scores.pop(client, EMPTY))
         for client, done in trained.items():
             if client not in failures:
                 if done.state:
@@ -122,25 +125,30 @@ class SimulatedSites(ABC):
     def predict_common(self, model: Message) -> Tensor:
         """Predictions of a shared model on the common test set, [N, C]."""
 
-    def common_predictions(self, model: Message) -> Tensor:
-        """The same, made once for each model: the server and a thousand sites may need them."""
-        if self._predicted is None or self._predicted[0] is not model:
-            self._predicted = (model, self.predict_common(model))
-        return self._predicted[1]
+    def common_terms(self, model: Message) -> tuple[Tensor, Terms]:
+        """Predictions on the common test set and their terms, made once for each model.
+
+        The server needs them, and every client whose test data are rows of the common test set.
+        """
+        if self._common is None or self._common[0] is not model:
+            assert self.workload.test is not None
+            predicted = self.predict_common(model)
+            self._common = (model, predicted, terms_of(predicted, self.workload.test.labels))
+        return self._common[1:]
 
     def _inside(
         self, model: Message, clients: Sequence[ClientId], detail: bool
-    ) -> tuple[dict[ClientId, Mapping[str, Scores]], list["ScoreRequest"]]:
+    ) -> tuple[ScoreTable | None, list["ScoreRequest"]]:
         """Scores of clients whose test data are rows of the common test set, and requests for the rest."""
         if self._members is None or self._members[0] != clients:
             self._members = (clients, CommonTest(self.workload).members(clients))
         members = self._members[1]
-        scores = dict(members.scores(self.common_predictions(model))) if members.inside else {}
+        table = members.scores(self.common_terms(model)[1]) if members.inside else None
         requests = [
             ScoreRequest(members.held_out, own_test=False, detail=detail),
             ScoreRequest(members.apart, own_test=True, detail=detail),
         ]
-        return scores, [request for request in requests if request.clients]
+        return table, [request for request in requests if request.clients]
 
 
 class ScoreRequest(NamedTuple):
@@ -168,7 +176,10 @@ class SharedTest:
     def scores(self, model: Message, temperature: float = 1.0) -> Scores:
         test = self.sites.workload.test
         assert test is not None
-        return score(self.sites.common_predictions(model), test.labels, True, temperature)
+        predicted, terms = self.sites.common_terms(model)
+        if temperature != 1:
+            return score(predicted, test.labels, True, temperature)
+        return with_detail(terms.sum(), predicted, test.labels)
 
 
 @contextmanager

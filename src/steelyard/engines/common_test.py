@@ -1,6 +1,6 @@
 """Clients whose test data are rows of the common test set: one prediction of it serves them all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from steelyard.data.clients import Client
 from steelyard.data.examples import Examples, share_a_table
 from steelyard.engines.workload import Workload
-from steelyard.metrics.scores import Scores, terms_of
+from steelyard.metrics.scores import Terms
+from steelyard.sites import ScoreTable
 from steelyard.types import ClientId
 
 
@@ -26,18 +27,17 @@ class Members:
     """These rows, client after client."""
     starts: NDArray[np.int64]
     """Where each client's rows begin."""
-    labels: Tensor
-    """Of the common test set."""
+    counts: NDArray[np.int64]
+    """How many rows each client has."""
     apart: tuple[ClientId, ...]
     """They predict on data of their own."""
     held_out: tuple[ClientId, ...]
     """Clients inside that also hold examples out."""
 
-    def scores(self, predicted: Tensor) -> Iterator[tuple[ClientId, Mapping[str, Scores]]]:
-        """The scores of the clients inside, from predictions on the common test set."""
-        sums = terms_of(predicted, self.labels).sum_by(self.rows, self.starts)
-        for client, found in zip(self.inside, sums, strict=True):
-            yield client, {"test": found}
+    def scores(self, terms: Terms) -> ScoreTable:
+        """The scores of the clients inside, from the terms of the common test set."""
+        sums = terms.sum_by(self.rows, self.starts, self.counts)
+        return ScoreTable(self.inside, sums, terms.classes)
 
 
 class CommonTest:
@@ -64,12 +64,12 @@ class CommonTest:
                 held_out += [id] if holds else []
             elif own or holds or self._needs_common:
                 apart.append(id)
-        counts = [len(rows) for rows in inside.values()]
+        counts = np.array([len(rows) for rows in inside.values()], np.int64)
         return Members(
             tuple(inside),
             torch.cat([torch.zeros(0, dtype=torch.int64), *inside.values()]).numpy(),
-            np.cumsum([0, *counts[:-1]]) if counts else np.zeros(0, np.int64),
-            torch.zeros(0) if self.test is None else self.test.labels,
+            np.cumsum(counts) - counts,
+            counts,
             tuple(apart),
             tuple(held_out),
         )

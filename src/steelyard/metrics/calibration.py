@@ -5,8 +5,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.metrics.accuracy import nll
-
 BINS = 15
 
 
@@ -58,9 +56,3 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     """The entropy of each prediction, [N], in nats."""
     terms: Tensor = torch.special.entr(log_probabilities.to(torch.float64).exp())
     return terms.sum(dim=1)
-
-
-def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:
-    """NLL, ECE and Brier score (smaller is better), with `suffix` appended to their names."""
-    measures = {"nll": nll, "ece": ece, "brier": brier}
-    return {name + suffix: measure(log_probabilities, targets) for name, measure in measures.items()}

@@ -3,6 +3,7 @@
 Scores hold no label and no prediction of any single example, so a site can send them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +86,10 @@ class Scores(NamedTuple):
         right = confusion.diagonal() if self.classes <= MAX_CONFUSION else confusion[:, 0]
         return counts, right / np.maximum(counts, 1)
 
+    def calibration(self, suffix: str = "") -> dict[str, float]:
+        """How good the probabilities are, lower is better; the suffix is added to the names. Needs detail."""
+        return {f"nll{suffix}": self.nll, f"ece{suffix}": self.bins.ece, f"brier{suffix}": self.brier}
+
     @property
     def mse(self) -> float:
         """Mean squared error."""
@@ -103,38 +108,46 @@ class Scores(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What each example adds to the sums of `Scores`, [N, S]."""
+    """What each example adds to the sums of `Scores`."""
 
-    values: Array
+    columns: Sequence[Array]
+    """Right answers, negative log-likelihood, Brier score; or squared error, target, target squared; [N]."""
     classes: int
 
     def sum(self) -> Scores:
-        return self.sum_by(np.arange(len(self.values)), np.zeros(1, np.int64))[0]
+        everything = self.sum_by(None, np.zeros(1, np.int64), np.array([len(self.columns[0])]))
+        return Scores(everything[0], self.classes)
 
-    def sum_by(self, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> list[Scores]:
-        """Scores of several data sets: one begins at each of `starts` in `rows`, none is empty.
+    def sum_by(
+        self, rows: NDArray[np.int64] | None, starts: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> Array:
+        """Scores of several data sets as rows of a matrix, [J, S].
 
-        Each set is summed by itself, in its own order, so scores do not depend on the sets beside it.
+        One set begins at each of `starts` in `rows` (None: all rows in order) and has `counts` examples.
+        Each is summed by itself, in its own order, so its scores do not depend on the other sets.
         """
-        sums = [np.add.reduceat(column[rows], starts) for column in self.values.T]
-        return [Scores(row, self.classes) for row in np.ascontiguousarray(np.stack(sums, axis=1))]
+        columns = self.columns if rows is None else [column.take(rows) for column in self.columns]
+        sums = np.zeros((len(starts), CLASS_SUMS if self.classes else NUMBER_SUMS))
+        sums[:, 0] = counts
+        for place, column in enumerate(columns, 1):
+            sums[:, place] = np.add.reduceat(column, starts)
+        return sums
 
 
 def class_terms(log_probabilities: Tensor, targets: Tensor) -> Terms:
     """The terms of predicted log-probabilities [N, C] and class numbers [N]."""
     wide = log_probabilities.to(torch.float64)
     of_truth = wide.gather(1, targets.unsqueeze(1)).squeeze(1)
-    right = wide.argmax(dim=1) == targets
-    brier = wide.exp().square_().sum(dim=1) - 2 * of_truth.exp() + 1
-    columns = [torch.ones_like(brier), right.double(), -of_truth, brier, torch.zeros_like(brier)]
-    return Terms(torch.stack(columns).numpy().T, log_probabilities.shape[1])
+    right = (log_probabilities.argmax(dim=1) == targets).double()
+    brier = wide.exp().square_().sum(dim=1).sub_(of_truth.exp(), alpha=2).add_(1)
+    return Terms([right.numpy(), of_truth.neg().numpy(), brier.numpy()], log_probabilities.shape[1])
 
 
 def number_terms(predicted: Tensor, targets: Tensor) -> Terms:
     """The terms of predicted numbers [N, 1] and true ones [N]."""
     truth = targets.to(torch.float64)
     errors = (predicted.squeeze(1).to(torch.float64) - truth).square()
-    return Terms(torch.stack([torch.ones_like(truth), errors, truth, truth.square()]).numpy().T, 0)
+    return Terms([errors.numpy(), truth.numpy(), truth.square().numpy()], 0)
 
 
 def terms_of(predicted: Tensor, targets: Tensor) -> Terms:
@@ -146,20 +159,27 @@ def score(predicted: Tensor, targets: Tensor, detail: bool = False, temperature:
     if temperature != 1 and not targets.is_floating_point():
         predicted = scaled(predicted, temperature)
     sums = terms_of(predicted, targets).sum()
-    if not detail or sums.is_regression:
+    return with_detail(sums, predicted, targets) if detail else sums
+
+
+def with_detail(sums: Scores, log_probabilities: Tensor, targets: Tensor) -> Scores:
+    """Scores of classes with calibration bins and the confusion matrix."""
+    if sums.is_regression:
         return sums
-    return Scores(np.concatenate([sums.values, _detail(predicted, targets)]), sums.classes)
-
-
-def _detail(log_probabilities: Tensor, targets: Tensor) -> Array:
-    """Calibration bins and confusion matrix, as one vector."""
-    classes = log_probabilities.shape[1]
-    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
-    confidence, right = highest.exp(), (predicted == targets).double()
-    place = torch.bucketize(confidence, torch.linspace(0, 1, BINS + 1, dtype=torch.float64)[1:-1])
+    classes = sums.classes
+    highest, predicted = log_probabilities.max(dim=1)
+    confidence, right = highest.to(torch.float64).exp(), (predicted == targets).double()
+    edges = torch.linspace(0, 1, BINS + 1, dtype=torch.float64)
+    place = torch.bucketize(confidence, edges[1:-1])
     bins = [torch.bincount(place, weights, minlength=BINS) for weights in (None, confidence, right)]
     if classes <= MAX_CONFUSION:
         confusion = torch.bincount(classes * targets + predicted, minlength=classes**2)
     else:
         confusion = torch.bincount(2 * targets + (predicted != targets), minlength=2 * classes)
-    return torch.cat([each.double() for each in (*bins, confusion)]).numpy()
+    parts = [torch.from_numpy(sums.values), *(each.double() for each in (*bins, confusion))]
+    return Scores(torch.cat(parts).numpy(), classes)
+
+
+def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:
+    """NLL, ECE and Brier score of predicted log-probabilities [N, C]; the suffix is added to the names."""
+    return score(log_probabilities, targets, detail=True).calibration(suffix)

@@ -26,7 +26,7 @@ from steelyard.server.rows import client_rows, correlation_metrics, round_metric
 from steelyard.server.scoring import evaluate, progress
 from steelyard.server.state import FederationState
 from steelyard.sharing import Sharing
-from steelyard.sites import LATE, Answer, ServerTestSet, Sites
+from steelyard.sites import LATE, Answer, ScoreTable, ServerTestSet, Sites
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Reply, Round, Row
 
 MAX_EVALUATED = 1000  # clients that are asked for scores; of more, a sample that stays the same
@@ -56,8 +56,12 @@ class Exchange:
     replies: list[Reply] = field(default_factory=list)
     failures: dict[ClientId, Failure] = field(default_factory=dict)
     scores: dict[ClientId, Mapping[str, Scores]] = field(default_factory=dict)
+    table: ScoreTable | None = None
 
-    def add(self, answer: Answer | Failure) -> None:
+    def add(self, answer: Answer | ScoreTable | Failure) -> None:
+        if isinstance(answer, ScoreTable):
+            self.table = answer
+            return
         if isinstance(answer, Failure):
             self.failures[answer.client] = answer
         elif answer.reply is not None:
@@ -100,6 +104,7 @@ class Federation:
         needs_counts = "classes" in algorithm.objective.needs
         self.profiles = sites.profiles(sites.clients if needs_counts else self.evaluated)
         check_profiles(self.profiles)
+        self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
         self.announced: Mapping[str, Tensor] = (
             {"classes": class_counts(self.profiles.values())} if needs_counts else EMPTY
         )
@@ -170,8 +175,8 @@ class Federation:
         metrics, rows, state = dict(round.metrics), list(round.clients), replace(state, pending=None)
         if self._is_evaluated(round.number):
             with clock("evaluate"):
-                sizes = {client: profile.num_examples for client, profile in self.profiles.items()}
-                found = evaluate(state.server.evaluated_model, self.test, exchange.scores, sizes)
+                model = state.server.evaluated_model
+                found = evaluate(model, self.test, exchange.scores, exchange.table, self.num_examples)
             own = found.clients or {}
             metrics |= found.metrics
             if found.measure == "accuracy":

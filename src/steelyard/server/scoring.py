@@ -2,16 +2,17 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from steelyard.metrics.fairness import fairness
 from steelyard.metrics.regression import client_mse_summary
 from steelyard.metrics.scores import Scores
-from steelyard.sites import ServerTestSet
+from steelyard.sites import ScoreTable, ServerTestSet
 from steelyard.types import ClientId, Message
 
 ByClient = Mapping[ClientId, Mapping[str, Scores]]
@@ -28,7 +29,11 @@ class Evaluation:
 
 
 def evaluate(
-    model: Message, test: ServerTestSet | None, answers: ByClient, num_examples: Mapping[ClientId, int]
+    model: Message,
+    test: ServerTestSet | None,
+    answers: ByClient,
+    table: ScoreTable | None,
+    num_examples: Mapping[ClientId, int],
 ) -> Evaluation:
     """All metrics of a model. `num_examples` are the clients' training examples."""
     answers = dict(sorted(answers.items()))  # sums must not depend on who answered first
@@ -37,21 +42,37 @@ def evaluate(
     if common is not None:
         metrics |= _test_metrics(common)
     own = {client: scores["test"] for client, scores in answers.items() if "test" in scores}
-    known = common or next(iter(own.values()), None)
-    regression = known is not None and known.is_regression
-    by_client = {client: (scores.mse if regression else scores.accuracy) for client, scores in own.items()}
-    metrics |= _private_metrics(answers)
-    if by_client:
-        values = torch.tensor(list(by_client.values()), dtype=torch.float64)
-        sizes = torch.tensor([num_examples.get(client, 0) for client in by_client], dtype=torch.float64)
+    clients, means = _client_means(own, table)
+    first = common or table or next(iter(own.values()), None)
+    regression = first is not None and first.classes == 0
+    if clients:
+        values = torch.from_numpy(means)
+        sizes = torch.tensor([num_examples.get(client, 0) for client in clients], dtype=torch.float64)
         metrics |= client_mse_summary(values) if regression else fairness(values, sizes)
-        metrics |= _pooled_metrics(own)
+        metrics |= _pooled_metrics(list(own.values()))
+    if set().union(*answers.values()) - {"test", "held_out"}:
+        metrics |= _private_metrics(answers)
     held_out = [scores["held_out"] for scores in answers.values() if "held_out" in scores]
     if held_out:
         metrics["temperature"] = temperature = merged_temperature(held_out)
         if test is not None:
-            metrics |= _calibration(test.scores(model, temperature), "_scaled")
+            metrics |= test.scores(model, temperature).calibration("_scaled")
+    by_client = dict(zip(clients, means.tolist(), strict=True))
     return Evaluation(metrics, "mse" if regression else "accuracy", by_client)
+
+
+def _client_means(
+    own: Mapping[ClientId, Scores], table: ScoreTable | None
+) -> tuple[Sequence[ClientId], NDArray[np.float64]]:
+    """Clients in the order of their ids, and the accuracy or mean squared error of each, [J]."""
+    parts = [] if table is None else [table.values[:, :2]]
+    parts += [np.array([scores.values[:2] for scores in own.values()])] if own else []
+    if not parts:
+        return (), np.zeros(0)
+    sums = np.concatenate(parts)
+    clients = [*(() if table is None else table.clients), *own]
+    order = np.arange(len(clients)) if len(parts) == 1 else np.argsort(np.array(clients, object))
+    return [clients[place] for place in order], sums[order, 1] / sums[order, 0]
 
 
 def progress(metrics: Mapping[str, float]) -> float | None:
@@ -72,20 +93,15 @@ def merged_temperature(held_out: list[Scores]) -> float:
 def _test_metrics(scores: Scores) -> dict[str, float]:
     if scores.is_regression:
         return {"mse": scores.mse, "r2": scores.r2}
-    return {"accuracy": scores.accuracy, **_calibration(scores)}
+    return {"accuracy": scores.accuracy, **scores.calibration()}
 
 
-def _calibration(scores: Scores, suffix: str = "") -> dict[str, float]:
-    return {f"nll{suffix}": scores.nll, f"ece{suffix}": scores.bins.ece, f"brier{suffix}": scores.brier}
-
-
-def _pooled_metrics(own: Mapping[ClientId, Scores]) -> dict[str, float]:
+def _pooled_metrics(own: Sequence[Scores]) -> dict[str, float]:
     """Calibration over the test examples of all clients together, where they sent details."""
-    detailed = [scores for scores in own.values() if not scores.is_regression and scores.has_detail]
-    if not detailed:
+    if not own or own[0].is_regression or not own[0].has_detail:
         return {}
-    pooled = Scores(np.sum([scores.values for scores in detailed], axis=0), detailed[0].classes)
-    return {f"client_{name}": value for name, value in _calibration(pooled).items()}
+    pooled = Scores(np.sum([scores.values for scores in own], axis=0), own[0].classes)
+    return {f"client_{name}": value for name, value in pooled.calibration().items()}
 
 
 def _private_metrics(answers: ByClient) -> dict[str, float]:
