@@ -24,20 +24,29 @@ class Bins(NamedTuple):
         return float(self.size @ (self.accuracy - self.confidence).abs() / self.size.sum())
 
 
-def bins(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Bins:
-    """Bins of equal width over the confidence, (0, 1/count], ..., (1 - 1/count, 1], as in Guo et al. 2017."""
-    log_confidence, predicted = log_probabilities.to(torch.float64).max(dim=1)
-    confidence = log_confidence.exp()
+def bin_sums(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Tensor:
+    """Examples, summed confidence and right answers in each bin, [3, count].
+
+    Bins have equal width over the confidence, (0, 1/count], ..., (1 - 1/count, 1], as in Guo et al. 2017.
+    """
+    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
+    confidence, right = highest.exp(), (predicted == targets).double()
     edges = torch.linspace(0, 1, count + 1, dtype=torch.float64)
-    index = torch.bucketize(confidence, edges[1:-1])
-    sizes = torch.bincount(index, minlength=count).double()
-    divisors = sizes.clamp(min=1)
-    correct = (predicted == targets).double()
-    return Bins(
-        torch.bincount(index, confidence, minlength=count) / divisors,
-        torch.bincount(index, correct, minlength=count) / divisors,
-        sizes,
-    )
+    place = torch.bucketize(confidence, edges[1:-1])
+    columns = (torch.bincount(place, weights, minlength=count) for weights in (None, confidence, right))
+    return torch.stack([column.double() for column in columns])
+
+
+def bins_of(sums: Tensor) -> Bins:
+    """The bins of sums [3, B]."""
+    sizes, confidence, right = sums
+    filled = sizes.clamp(min=1)
+    return Bins(confidence / filled, right / filled, sizes)
+
+
+def bins(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Bins:
+    """Predictions by confidence, in bins of equal width."""
+    return bins_of(bin_sums(log_probabilities, targets, count))
 
 
 def ece(log_probabilities: Tensor, targets: Tensor) -> float:

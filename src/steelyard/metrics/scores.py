@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.metrics.calibration import BINS, Bins
+from steelyard.metrics.calibration import BINS, Bins, bin_sums, bins_of
 from steelyard.metrics.temperature import scaled
 
 Array = NDArray[np.float64]
@@ -69,9 +69,7 @@ class Scores(NamedTuple):
     @property
     def bins(self) -> Bins:
         """Calibration bins."""
-        sizes, confidence, right = torch.from_numpy(self._bins)
-        filled = sizes.clamp(min=1)
-        return Bins(confidence / filled, right / filled, sizes)
+        return bins_of(torch.from_numpy(self.values[CLASS_SUMS : CLASS_SUMS + 3 * BINS].reshape(3, BINS)))
 
     @property
     def confusion(self) -> Array:
@@ -101,10 +99,6 @@ class Scores(NamedTuple):
         count, error, total, squares = self.values
         variance = squares / count - (total / count) ** 2
         return float(1 - error / count / variance) if variance > 0 else float("nan")
-
-    @property
-    def _bins(self) -> Array:
-        return self.values[CLASS_SUMS : CLASS_SUMS + 3 * BINS].reshape(3, BINS)
 
 
 class Terms(NamedTuple):
@@ -167,16 +161,13 @@ def with_detail(sums: Scores, log_probabilities: Tensor, targets: Tensor) -> Sco
     if sums.is_regression:
         return sums
     classes = sums.classes
-    highest, predicted = log_probabilities.max(dim=1)
-    confidence, right = highest.to(torch.float64).exp(), (predicted == targets).double()
-    edges = torch.linspace(0, 1, BINS + 1, dtype=torch.float64)
-    place = torch.bucketize(confidence, edges[1:-1])
-    bins = [torch.bincount(place, weights, minlength=BINS) for weights in (None, confidence, right)]
+    predicted = log_probabilities.argmax(dim=1)
     if classes <= MAX_CONFUSION:
         confusion = torch.bincount(classes * targets + predicted, minlength=classes**2)
     else:
         confusion = torch.bincount(2 * targets + (predicted != targets), minlength=2 * classes)
-    parts = [torch.from_numpy(sums.values), *(each.double() for each in (*bins, confusion))]
+    bins = bin_sums(log_probabilities, targets).flatten()
+    parts = [torch.from_numpy(sums.values), bins, confusion.double()]
     return Scores(torch.cat(parts).numpy(), classes)
 
 
