@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,3 +185,25 @@ def test_a_client_whose_own_test_data_fail_has_failed_in_that_round_only(simulat
     assert status[0] == "used"
     assert all("failed while evaluating: OSError: the disk is gone" in each for each in status[1:])
     assert [row["used"] for row in result.history] == [4, 3, 3]
+    last = [row.get("evaluation") for row in result.clients if row["round"] == 3]
+    assert last == [None, None, None, status[-1]], "the exchange that only scores has its failures, too"
+
+
+class Impostors(SeparateSites):
+    """One client sends replies in another's name."""
+
+    def ask(self, *arguments: Any, **settings: Any) -> Iterator[Answer | Failure]:
+        for answer in super().ask(*arguments, **settings):
+            if isinstance(answer, Answer) and answer.reply is not None and answer.client == "lima":
+                answer = answer._replace(reply=replace(answer.reply, client="oslo"))
+            yield answer
+
+
+def test_a_reply_in_the_name_of_another_client_is_held_against_its_sender_only() -> None:
+    result = Federation(Impostors(Algorithm(), clients(), model()), Algorithm(), model(), rounds=1).run()
+    status = {row["client"]: row["status"] for row in result.clients}
+    assert status == {
+        "lima": "failed while replying: sent a reply in the name of 'oslo'",
+        "oslo": "used",
+        "pisa": "used",
+    }

@@ -64,6 +64,9 @@ class Exchange:
             return
         if isinstance(answer, Failure):
             self.failures[answer.client] = answer
+        elif answer.reply is not None and answer.reply.client != answer.client:
+            reason = f"sent a reply in the name of {answer.reply.client!r}"
+            self.failures[answer.client] = Failure(answer.client, "replying", reason)
         elif answer.reply is not None:
             self.replies.append(answer.reply)
         if answer.scores:
@@ -186,6 +189,7 @@ class Federation:
             if self.is_over(state):  # the last round also has the clients that were not invited to it
                 idle = sorted(set(self.evaluated) - {str(row["client"]) for row in rows})
                 rows += [{"client": each, "status": "idle", found.measure: own.get(each)} for each in idle]
+                rows = [_with_failure(row, exchange.failures) for row in rows]
         seconds = {**round.seconds, "evaluate": clock.seconds.pop("evaluate", 0.0)}
         return self.annotate(Round(round.number, metrics, tuple(rows), seconds)), state
 
@@ -259,6 +263,14 @@ class Clock:
         start = time.perf_counter()
         yield
         self.seconds[stage] = time.perf_counter() - start
+
+
+def _with_failure(row: Row, failures: Mapping[ClientId, Failure]) -> Row:
+    """A row of the last round, with the reason if the client could not score the last model."""
+    failure = failures.get(str(row["client"]))
+    if failure is None or failure.stage == "training":
+        return row
+    return {**row, "evaluation": f"failed while {failure.stage}: {failure.reason}"}
 
 
 def _judge(state: FederationState, score: float | None) -> FederationState:
