@@ -73,8 +73,8 @@ class SimulatedSites(ABC):
         detail: bool = False,
         seconds: float | None = None,
     ) -> Iterator[Answer | ScoreTable | Failure]:
-        deadline = Deadline(seconds)
         table, requests = self._inside(broadcast.model_to_score, evaluate, detail) if evaluate else (None, ())
+        deadline = Deadline(seconds)  # the common test set is the server's own work
         scores: dict[ClientId, Mapping[str, Scores]] = {}
         failures: dict[ClientId, Failure] = {}
         trained: dict[ClientId, Trained] = {}
