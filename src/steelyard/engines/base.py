@@ -14,7 +14,7 @@ from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.common_test import CommonTest, Members
 from steelyard.engines.workload import Workload
-from steelyard.metrics.scores import Scores, Terms, score, terms_of, with_detail
+from steelyard.metrics.scores import Scores, Terms, score, terms_of
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
 
@@ -179,7 +179,7 @@ class SharedTest:
         predicted, terms = self.sites.common_terms(model)
         if temperature != 1:
             return score(predicted, test.labels, True, temperature)
-        return with_detail(terms.sum(), predicted, test.labels)
+        return terms.sum(detail=True)
 
 
 @contextmanager

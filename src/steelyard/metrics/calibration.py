@@ -24,13 +24,11 @@ class Bins(NamedTuple):
         return float(self.size @ (self.accuracy - self.confidence).abs() / self.size.sum())
 
 
-def bin_sums(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Tensor:
-    """Examples, summed confidence and right answers in each bin, [3, count].
+def bin_sums(confidence: Tensor, right: Tensor, count: int = BINS) -> Tensor:
+    """Examples, summed confidence and right answers in each bin, [3, count], of float64 columns [N].
 
     Bins have equal width over the confidence, (0, 1/count], ..., (1 - 1/count, 1], as in Guo et al. 2017.
     """
-    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
-    confidence, right = highest.exp(), (predicted == targets).double()
     edges = torch.linspace(0, 1, count + 1, dtype=torch.float64)
     place = torch.bucketize(confidence, edges[1:-1])
     columns = (torch.bincount(place, weights, minlength=count) for weights in (None, confidence, right))
@@ -46,7 +44,8 @@ def bins_of(sums: Tensor) -> Bins:
 
 def bins(log_probabilities: Tensor, targets: Tensor, count: int = BINS) -> Bins:
     """Predictions by confidence, in bins of equal width."""
-    return bins_of(bin_sums(log_probabilities, targets, count))
+    highest, predicted = log_probabilities.to(torch.float64).max(dim=1)
+    return bins_of(bin_sums(highest.exp(), (predicted == targets).double(), count))
 
 
 def ece(log_probabilities: Tensor, targets: Tensor) -> float:

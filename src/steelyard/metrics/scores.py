@@ -107,10 +107,19 @@ class Terms(NamedTuple):
     columns: Sequence[Array]
     """Right answers, negative log-likelihood, Brier score; or squared error, target, target squared; [N]."""
     classes: int
+    confusion_cell: Tensor | None = None
+    """Where each example counts in the confusion matrix, [N]."""
+    confidence: Tensor | None = None
+    """The probability of each predicted class, [N]."""
 
-    def sum(self) -> Scores:
-        everything = self.sum_by(None, np.zeros(1, np.int64), np.array([len(self.columns[0])]))
-        return Scores(everything[0], self.classes)
+    def sum(self, detail: bool = False) -> Scores:
+        values = self.sum_by(None, np.zeros(1, np.int64), np.array([len(self.columns[0])]))[0]
+        if not detail or self.confidence is None or self.confusion_cell is None:
+            return Scores(values, self.classes)
+        bins = bin_sums(self.confidence, torch.from_numpy(self.columns[0])).flatten()
+        size = self.classes * (self.classes if self.classes <= MAX_CONFUSION else 2)
+        confusion = torch.bincount(self.confusion_cell, minlength=size)
+        return Scores(np.concatenate([values, bins.numpy(), confusion.double().numpy()]), self.classes)
 
     def sum_by(
         self, rows: NDArray[np.int64] | None, starts: NDArray[np.int64], counts: NDArray[np.int64]
@@ -130,11 +139,15 @@ class Terms(NamedTuple):
 
 def class_terms(log_probabilities: Tensor, targets: Tensor) -> Terms:
     """The terms of predicted log-probabilities [N, C] and class numbers [N]."""
+    classes = log_probabilities.shape[1]
+    predicted = log_probabilities.argmax(dim=1)
     wide = log_probabilities.to(torch.float64)
-    of_truth = wide.gather(1, targets.unsqueeze(1)).squeeze(1)
-    right = (log_probabilities.argmax(dim=1) == targets).double()
+    of_truth, of_predicted = (wide.gather(1, label.unsqueeze(1)).squeeze(1) for label in (targets, predicted))
+    right = predicted == targets
     brier = wide.exp().square_().sum(dim=1).sub_(of_truth.exp(), alpha=2).add_(1)
-    return Terms([right.numpy(), of_truth.neg().numpy(), brier.numpy()], log_probabilities.shape[1])
+    cell = classes * targets + predicted if classes <= MAX_CONFUSION else 2 * targets + ~right
+    columns = [right.double().numpy(), of_truth.neg().numpy(), brier.numpy()]
+    return Terms(columns, classes, cell, of_predicted.exp())
 
 
 def number_terms(predicted: Tensor, targets: Tensor) -> Terms:
@@ -152,23 +165,7 @@ def score(predicted: Tensor, targets: Tensor, detail: bool = False, temperature:
     """The scores of predictions: log-probabilities [N, C] of classes, or numbers [N, 1]."""
     if temperature != 1 and not targets.is_floating_point():
         predicted = scaled(predicted, temperature)
-    sums = terms_of(predicted, targets).sum()
-    return with_detail(sums, predicted, targets) if detail else sums
-
-
-def with_detail(sums: Scores, log_probabilities: Tensor, targets: Tensor) -> Scores:
-    """Scores of classes with calibration bins and the confusion matrix."""
-    if sums.is_regression:
-        return sums
-    classes = sums.classes
-    predicted = log_probabilities.argmax(dim=1)
-    if classes <= MAX_CONFUSION:
-        confusion = torch.bincount(classes * targets + predicted, minlength=classes**2)
-    else:
-        confusion = torch.bincount(2 * targets + (predicted != targets), minlength=2 * classes)
-    bins = bin_sums(log_probabilities, targets).flatten()
-    parts = [torch.from_numpy(sums.values), bins, confusion.double()]
-    return Scores(torch.cat(parts).numpy(), classes)
+    return terms_of(predicted, targets).sum(detail)
 
 
 def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:

@@ -70,9 +70,12 @@ def _client_means(
     if not parts:
         return (), np.zeros(0)
     sums = np.concatenate(parts)
+    means = sums[:, 1] / sums[:, 0]
     clients = [*(() if table is None else table.clients), *own]
-    order = np.arange(len(clients)) if len(parts) == 1 else np.argsort(np.array(clients, object))
-    return [clients[place] for place in order], sums[order, 1] / sums[order, 0]
+    if len(parts) == 1:
+        return clients, means
+    order = np.argsort(np.array(clients, object))
+    return [clients[place] for place in order], means[order]
 
 
 def progress(metrics: Mapping[str, float]) -> float | None:
