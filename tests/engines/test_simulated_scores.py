@@ -47,9 +47,9 @@ def score(
     with federation.open() as sites:
         work = sites.work
 
-        def counted(broadcast: Any, train: Any, requests: Any, deadline: Any) -> Any:
+        def counted(broadcast: Any, train: Any, requests: Any, *rest: Any, **more: Any) -> Any:
             predicted.extend(len(request.clients) for request in requests)
-            return work(broadcast, train, requests, deadline)
+            return work(broadcast, train, requests, *rest, **more)
 
         sites.work = counted
         server = federation.server(sites)

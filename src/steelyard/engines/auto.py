@@ -1,7 +1,7 @@
 """The fastest engine for the work at hand."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
+from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.cores import cores
 from steelyard.engines.pool import PoolSites
 from steelyard.engines.serial import SerialSites
@@ -60,6 +61,7 @@ class AutoSites(SimulatedSites):
         train: Sequence[ClientId],
         requests: Sequence[ScoreRequest],
         deadline: Deadline,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[Trained | Scored | Failure]:
         if train and not self.decided:
             if pays(self.workload, train) and why_not(self.workload) is None:
@@ -67,10 +69,11 @@ class AutoSites(SimulatedSites):
             elif self.has_deadline:
                 self._take(PoolSites(self.workload, self.states, self.workers, rows=len(train)))
             elif self.workers > 1 and len(train) > 1:
+                meanwhile()
                 yield from self.serial.evaluate(broadcast.model_to_score, requests)
                 yield from self._try(broadcast, train, deadline)
                 return
-        yield from (self.pool or self.serial).work(broadcast, train, requests, deadline)
+        yield from (self.pool or self.serial).work(broadcast, train, requests, deadline, meanwhile)
 
     def predict_common(self, model: Message) -> Tensor:
         return (self.pool or self.serial).predict_common(model)

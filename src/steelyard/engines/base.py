@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.common_test import CommonTest, Members
+from steelyard.engines.common_test import CommonTest, Members, ScoreRequest
 from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores, Terms, score, terms_of
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
@@ -54,8 +54,9 @@ class SimulatedSites(ABC):
 
     def __init__(self, workload: Workload, states: PrivateStates) -> None:
         self.workload, self.states = workload, states
-        self._common: tuple[Message, Tensor, Terms] | None = None
-        self._members: tuple[Sequence[ClientId], Members] | None = None
+        self._predicted: tuple[Message, Tensor] | None = None
+        self._terms: Terms | None = None
+        self._sorted: tuple[Sequence[ClientId], Members] | None = None
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -73,12 +74,21 @@ class SimulatedSites(ABC):
         detail: bool = False,
         seconds: float | None = None,
     ) -> Iterator[Answer | ScoreTable | Failure]:
-        table, requests = self._inside(broadcast.model_to_score, evaluate, detail) if evaluate else (None, ())
-        deadline = Deadline(seconds)  # the common test set is the server's own work
+        model = broadcast.model_to_score
+        members = self._members(evaluate)
+        if members.inside:
+            self.common_predictions(model)  # before the deadline begins: this is the server's own work
+        deadline, requests = Deadline(seconds), members.requests(detail)
+        table: ScoreTable | None = None
+
+        def score_inside() -> None:
+            nonlocal table
+            table = members.scores(self.common_terms(model)) if members.inside else None
+
         scores: dict[ClientId, Mapping[str, Scores]] = {}
         failures: dict[ClientId, Failure] = {}
         trained: dict[ClientId, Trained] = {}
-        for outcome in self.work(broadcast, train, requests, deadline):
+        for outcome in self.work(broadcast, train, requests, deadline, meanwhile=score_inside):
             if isinstance(outcome, Scored):
                 scores[outcome.client] = outcome.scores
             elif isinstance(outcome, Trained):
@@ -116,48 +126,37 @@ class SimulatedSites(ABC):
         self,
         broadcast: Broadcast,
         train: Sequence[ClientId],
-        requests: Sequence["ScoreRequest"],
+        requests: Sequence[ScoreRequest],
         deadline: Deadline,
+        meanwhile: Callable[[], None],
     ) -> Iterator["Trained | Scored | Failure"]:
-        """Score the model at some clients and train some, in any order."""
+        """Score the model at some clients and train some, in any order.
+
+        `meanwhile` is called once; an engine with workers calls it while they are busy.
+        """
 
     @abstractmethod
     def predict_common(self, model: Message) -> Tensor:
         """Predictions of a shared model on the common test set, [N, C]."""
 
-    def common_terms(self, model: Message) -> tuple[Tensor, Terms]:
-        """Predictions on the common test set and their terms, made once for each model.
+    def common_predictions(self, model: Message) -> Tensor:
+        """Predictions on the common test set, made once for each model: the server and clients need them."""
+        if self._predicted is None or self._predicted[0] is not model:
+            self._predicted, self._terms = (model, self.predict_common(model)), None
+        return self._predicted[1]
 
-        The server needs them, and every client whose test data are rows of the common test set.
-        """
-        if self._common is None or self._common[0] is not model:
+    def common_terms(self, model: Message) -> Terms:
+        """What each example of the common test set adds to scores."""
+        predicted = self.common_predictions(model)
+        if self._terms is None:
             assert self.workload.test is not None
-            predicted = self.predict_common(model)
-            self._common = (model, predicted, terms_of(predicted, self.workload.test.labels))
-        return self._common[1:]
+            self._terms = terms_of(predicted, self.workload.test.labels)
+        return self._terms
 
-    def _inside(
-        self, model: Message, clients: Sequence[ClientId], detail: bool
-    ) -> tuple[ScoreTable | None, list["ScoreRequest"]]:
-        """Scores of clients whose test data are rows of the common test set, and requests for the rest."""
-        if self._members is None or self._members[0] != clients:
-            self._members = (clients, CommonTest(self.workload).members(clients))
-        members = self._members[1]
-        table = members.scores(self.common_terms(model)[1]) if members.inside else None
-        requests = [
-            ScoreRequest(members.held_out, own_test=False, detail=detail),
-            ScoreRequest(members.apart, own_test=True, detail=detail),
-        ]
-        return table, [request for request in requests if request.clients]
-
-
-class ScoreRequest(NamedTuple):
-    """Clients that are to score a model on data of their own."""
-
-    clients: Sequence[ClientId]
-    own_test: bool
-    """False: only on what they hold out."""
-    detail: bool
+    def _members(self, clients: Sequence[ClientId]) -> Members:
+        if self._sorted is None or self._sorted[0] != clients:
+            self._sorted = (clients, CommonTest(self.workload).members(clients))
+        return self._sorted[1]
 
 
 class Scored(NamedTuple):
@@ -176,10 +175,13 @@ class SharedTest:
     def scores(self, model: Message, temperature: float = 1.0) -> Scores:
         test = self.sites.workload.test
         assert test is not None
-        predicted, terms = self.sites.common_terms(model)
         if temperature != 1:
-            return score(predicted, test.labels, True, temperature)
-        return terms.sum(detail=True)
+            return score(self.sites.common_predictions(model), test.labels, True, temperature)
+        return self.sites.common_terms(model).sum(detail=True)
+
+
+def nothing() -> None:
+    """The default for work that is done meanwhile."""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,15 @@ from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Terms
 from steelyard.sites import ScoreTable
 from steelyard.types import ClientId
+
+
+class ScoreRequest(NamedTuple):
+    """Clients that are to score a model on data of their own."""
+
+    clients: Sequence[ClientId]
+    own_test: bool
+    """False: only on what they hold out."""
+    detail: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +43,12 @@ class Members:
     """They predict on data of their own."""
     held_out: tuple[ClientId, ...]
     """Clients inside that also hold examples out."""
+
+    def requests(self, detail: bool) -> list[ScoreRequest]:
+        """What these clients have to score by themselves."""
+        held_out = ScoreRequest(self.held_out, own_test=False, detail=detail)
+        apart = ScoreRequest(self.apart, own_test=True, detail=detail)
+        return [request for request in (held_out, apart) if request.clients]
 
     def scores(self, terms: Terms) -> ScoreTable:
         """The scores of the clients inside, from the terms of the common test set."""

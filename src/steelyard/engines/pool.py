@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -23,8 +23,9 @@ from steelyard.client.evaluation import BATCH
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.attempts import Attempt
-from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
 from steelyard.engines.buffers import LocalBuffers, SharedBuffers
+from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.cores import check_workers, cores
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.worker import Begin, Evaluate, Job, PredictCommon, Train, arrays, tensors, work
@@ -123,6 +124,7 @@ class PoolSites(SimulatedSites):
         train: Sequence[ClientId],
         requests: Sequence[ScoreRequest],
         deadline: Deadline,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[Trained | Scored | Failure]:
         """Jobs carry private states as they are before training, so that scoring and training may overlap."""
         begin = Begin(broadcast.round, broadcast.rounds, arrays(broadcast.offers))
@@ -132,11 +134,13 @@ class PoolSites(SimulatedSites):
             self._prepare(broadcast.evaluated, len(train))
             yield from self._outcomes(jobs, deadline, begin)
             jobs = []
-        if training or jobs:
-            self._prepare(broadcast.message, len(train))
-            start = time.perf_counter()
-            yield from self._outcomes([*jobs, *training], deadline, begin)
-            self._adapt_chunk(len(train), time.perf_counter() - start)
+        if not training and not jobs:
+            meanwhile()
+            return
+        self._prepare(broadcast.message, len(train))
+        start = time.perf_counter()
+        yield from self._outcomes([*jobs, *training], deadline, begin, meanwhile)
+        self._adapt_chunk(len(train), time.perf_counter() - start)
 
     def _train_jobs(self, clients: Sequence[ClientId], deadline: Deadline) -> list[Job]:
         row = {client: number for number, client in enumerate(clients)}
@@ -157,11 +161,11 @@ class PoolSites(SimulatedSites):
         return jobs
 
     def _outcomes(
-        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin
+        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin, meanwhile: Callable[[], None] = nothing
     ) -> Iterator[Trained | Scored | Failure]:
         """What comes of jobs, client by client."""
         assert self.buffers is not None
-        for job, answers in self._run(jobs, deadline, begin):
+        for job, answers in self._run(jobs, deadline, begin, meanwhile):
             for place, (client, answer) in enumerate(zip(job.clients, answers, strict=True)):
                 if isinstance(answer, Failure):
                     yield answer
@@ -211,12 +215,17 @@ class PoolSites(SimulatedSites):
         return Worker(self.kind, self.workload, self.buffers)
 
     def _run(
-        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin | None = None
+        self,
+        jobs: Sequence[Job],
+        deadline: Deadline,
+        begin: Begin | None = None,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[tuple[Any, Any]]:
         """Each job and its answer, as they are done; jobs that miss the deadline have failed."""
         waiting = deque(Attempt(job) for job in jobs)
         for worker in self.workers[: len(waiting)] if deadline.left() != 0 else ():
             worker.give(waiting.popleft(), begin)
+        meanwhile()
         while busy := {worker.pipe: worker for worker in self.workers if worker.attempt}:
             ready = wait(list(busy), deadline.left())
             if not ready:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.attempts import ATTEMPTS, Attempt
-from steelyard.engines.base import Deadline, Engine, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, SimulatedSites, nothing, one_thread
 from steelyard.engines.buffers import LocalBuffers, UpdateBuffer
 from steelyard.engines.cores import check_workers, cores
 from steelyard.engines.pool import PoolSites
@@ -187,13 +187,18 @@ class RaySites(PoolSites):
         return self.buffers
 
     def _run(
-        self, jobs: Sequence[Job], deadline: Deadline, begin: Begin | None = None
+        self,
+        jobs: Sequence[Job],
+        deadline: Deadline,
+        begin: Begin | None = None,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[tuple[Any, Any]]:
         assert self.buffers is not None
         self.payloads += 1
         payload = self.ray.put((self.payloads, begin or Begin(0, 0, {}), arrays(self.buffers.down)))
         deadline = self._await_a_worker(deadline)
         waiting = deque(Attempt(job) for job in jobs)
+        meanwhile()
         while any(worker.attempt for worker in self.actors) or (waiting and deadline.left() != 0):
             for worker in self.actors:
                 if waiting and worker.awaited is None and deadline.left() != 0:

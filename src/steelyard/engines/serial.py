@@ -1,6 +1,6 @@
 """One client after the other, in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -8,8 +8,9 @@ from torch import Tensor
 
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Scored, ScoreRequest, SimulatedSites, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
 from steelyard.engines.buffers import UpdateBuffer
+from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.workload import Workload
@@ -52,7 +53,9 @@ class SerialSites(SimulatedSites):
         train: Sequence[ClientId],
         requests: Sequence[ScoreRequest],
         deadline: Deadline,
+        meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[Trained | Scored | Failure]:
+        meanwhile()
         yield from self.evaluate(broadcast.model_to_score, requests)
         yield from self.train(broadcast, train)
 
