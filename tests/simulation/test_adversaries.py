@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from parties import CLIENTS, NAMES, TEST, Table, blobs, linear, run, weights
+from small_federation import CLIENTS, NAMES, TEST, Table, blobs, linear, run, weights
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm

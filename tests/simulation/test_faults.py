@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from parties import CLIENTS, TEST, Table, blobs, linear, run, weights
+from small_federation import CLIENTS, TEST, Table, blobs, linear, run, weights
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 

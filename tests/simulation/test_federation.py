@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from parties import CLIENTS, NAMES, TEST, blobs, linear, run, weights
+from small_federation import CLIENTS, NAMES, TEST, blobs, linear, run, weights
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm

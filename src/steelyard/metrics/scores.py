@@ -1,7 +1,7 @@
 """Scores of predictions as sums over examples: scores of several data sets add up.
 
-A site sends scores in place of labels and predictions. Sums over very few examples still say much about each: a
-calibration bin with one example holds its confidence. Details are sent only where the server needs them.
+A site sends scores in place of labels and predictions. Sums over very few examples still say much about each:
+a calibration bin with one example holds its confidence. Details are sent only where the server needs them.
 """
 
 from collections.abc import Sequence
