@@ -9,7 +9,8 @@ from torch import nn
 
 from steelyard.client.evaluation import predict
 from steelyard.data.examples import Examples
-from steelyard.metrics.regression import client_mse_summary, r2, squared_errors
+from steelyard.metrics.regression import client_mse_summary
+from steelyard.metrics.scores import score
 
 RANDOM = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(300, 5, generator=RANDOM)
@@ -30,11 +31,10 @@ def test_predictions_of_numbers_are_what_the_model_puts_out() -> None:
 
 def test_errors_are_those_of_scikit_learn() -> None:
     predicted = predict(regressor(), COMMON)
-    found = squared_errors(predicted, TARGETS)
-    assert found.dtype == torch.float64
-    assert float(found.mean()) == pytest.approx(mean_squared_error(TARGETS, predicted.squeeze(1)), rel=1e-6)
-    assert r2(found, TARGETS) == pytest.approx(r2_score(TARGETS, predicted.squeeze(1)), rel=1e-6)
-    assert math.isnan(r2(torch.zeros(3), torch.ones(3))), "nothing is to be explained"
+    scores = score(predicted, TARGETS)
+    assert scores.mse == pytest.approx(mean_squared_error(TARGETS, predicted.squeeze(1)), rel=1e-6)
+    assert scores.r2 == pytest.approx(r2_score(TARGETS, predicted.squeeze(1)), rel=1e-6)
+    assert math.isnan(score(torch.zeros(3, 1), torch.ones(3)).r2), "nothing is to be explained"
 
 
 def test_the_worst_clients_are_those_with_the_largest_errors() -> None:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from steelyard.metrics import fit_temperature, merge_temperatures, nll, scaled
-from steelyard.metrics.temperature import COLDEST, HOTTEST, common_temperature
+from steelyard.metrics.temperature import COLDEST, HOTTEST
 
 
 def draw(seed: int, heat: float, count: int = 400, classes: int = 5) -> tuple[Tensor, Tensor]:
@@ -131,11 +131,3 @@ def test_merging_is_the_weighted_mean_of_the_logarithms() -> None:
     assert merge_temperatures([2.0, 0.5], [1, 1]) == pytest.approx(1)
     assert merge_temperatures([2.0, 0.5], [30, 10]) == pytest.approx(math.exp(0.5 * math.log(2)))
     assert merge_temperatures([3.0], [7]) == pytest.approx(3)
-
-
-def test_the_common_temperature_weighs_clients_by_what_they_hold_out() -> None:
-    sets = [draw(1, 1.5, count=300), draw(2, 3.0, count=100)]
-    one, other = (fit_temperature(*each) for each in sets)
-    wanted = math.exp(0.75 * math.log(one) + 0.25 * math.log(other))
-    assert common_temperature(sets) == pytest.approx(wanted)
-    assert abs(one - other) > 0.5

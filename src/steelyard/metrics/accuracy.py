@@ -9,11 +9,6 @@ def accuracy(log_probabilities: Tensor, targets: Tensor) -> float:
     return float((log_probabilities.argmax(dim=1) == targets).double().mean())
 
 
-def balanced_accuracy(log_probabilities: Tensor, targets: Tensor) -> float:
-    """The mean of the accuracies within each class that occurs."""
-    return accuracy_by_mix(log_probabilities, targets, torch.ones(log_probabilities.shape[1]))
-
-
 def accuracy_by_mix(log_probabilities: Tensor, targets: Tensor, mix: Tensor) -> float:
     """The accuracy if the classes that occur had the relative frequencies `mix` [at most C]."""
     classes = log_probabilities.shape[1]

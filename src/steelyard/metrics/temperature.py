@@ -6,7 +6,7 @@ softmax.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -57,12 +57,3 @@ def merge_temperatures(temperatures: Sequence[float], weights: Sequence[float]) 
 def scaled(log_probabilities: Tensor, temperature: float) -> Tensor:
     """Normalised log-probabilities at a temperature, in float64."""
     return (log_probabilities.to(torch.float64) / temperature).log_softmax(dim=1)
-
-
-def common_temperature(held_out: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Merge the temperatures of all clients, weighted by their numbers of held-out examples.
-
-    `held_out` has (log-probabilities, targets) for each client.
-    """
-    fitted = [(fit_temperature(predicted, targets), float(len(targets))) for predicted, targets in held_out]
-    return merge_temperatures(*zip(*fitted, strict=True))

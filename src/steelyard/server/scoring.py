@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from steelyard.metrics.fairness import fairness
 from steelyard.metrics.regression import client_mse_summary
 from steelyard.metrics.scores import Scores
+from steelyard.metrics.temperature import merge_temperatures
 from steelyard.sites import ScoreTable, ServerTestSet
 from steelyard.types import ClientId, Message
 
@@ -54,7 +55,11 @@ def evaluate(
         metrics |= _private_metrics(answers)
     held_out = [scores["held_out"] for scores in answers.values() if "held_out" in scores]
     if held_out:
-        metrics["temperature"] = temperature = merged_temperature(held_out)
+        temperature = merge_temperatures(
+            [math.exp(scores.log_temperature) for scores in held_out],
+            [scores.num_examples for scores in held_out],
+        )
+        metrics["temperature"] = temperature
         if test is not None:
             metrics |= test.scores(model, temperature).calibration("_scaled")
     by_client = dict(zip(clients, means.tolist(), strict=True))
@@ -84,13 +89,6 @@ def progress(metrics: Mapping[str, float]) -> float | None:
         if name in metrics:
             return sign * metrics[name]
     return None
-
-
-def merged_temperature(held_out: list[Scores]) -> float:
-    """The geometric mean of the clients' temperatures, weighted by their examples: 2 and 1/2 make 1."""
-    counts = [scores.num_examples for scores in held_out]
-    logs = [count * scores.log_temperature for count, scores in zip(counts, held_out, strict=True)]
-    return math.exp(math.fsum(logs) / sum(counts))
 
 
 def _test_metrics(scores: Scores) -> dict[str, float]:
