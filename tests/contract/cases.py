@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import naive
 import naive_barycenters as barycenters
+import naive_inference as inference
+import naive_robust as robust
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,43 +79,43 @@ def mean(means: Array, variances: Array, weights: Array) -> tuple[Array, None]:
 
 WEIGHERS: dict[str, list[WeigherCase]] = {
     "centered-clipping": [
-        WeigherCase(CenteredClipping(), naive.centered_clipping),
-        WeigherCase(CenteredClipping(iterations=1), partial(naive.centered_clipping, iterations=1)),
+        WeigherCase(CenteredClipping(), robust.centered_clipping),
+        WeigherCase(CenteredClipping(iterations=1), partial(robust.centered_clipping, iterations=1)),
     ],
     "concord": [
-        WeigherCase(Concord(), naive.concord),
-        WeigherCase(Concord(tolerance=0.1, reach=0.6), partial(naive.concord, tolerance=0.1, reach=0.6)),
-        WeigherCase(Concord(reach=np.inf), partial(naive.concord, reach=np.inf)),
+        WeigherCase(Concord(), robust.concord),
+        WeigherCase(Concord(tolerance=0.1, reach=0.6), partial(robust.concord, tolerance=0.1, reach=0.6)),
+        WeigherCase(Concord(reach=np.inf), partial(robust.concord, reach=np.inf)),
     ],
     "consensus": [
         WeigherCase(Consensus(), samples),  # nothing to go along with yet
         WeigherCase(Consensus(gate="soft", gamma=2.0, momentum="samples", bound=1.0), samples),
     ],
     "geometric-median": [
-        WeigherCase(GeometricMedian(), naive.geometric_median),
-        WeigherCase(GeometricMedian(samples=1.0), partial(naive.geometric_median, power=1.0)),
+        WeigherCase(GeometricMedian(), robust.geometric_median),
+        WeigherCase(GeometricMedian(samples=1.0), partial(robust.geometric_median, power=1.0)),
     ],
-    "icov-em": [WeigherCase(IcovEm(), naive.icov_em)],
+    "icov-em": [WeigherCase(IcovEm(), inference.icov_em)],
     "icov-mle": [
-        WeigherCase(IcovMle(), naive.icov_mle),
-        WeigherCase(IcovMle(factors=3), partial(naive.icov_mle, factors=3)),
+        WeigherCase(IcovMle(), inference.icov_mle),
+        WeigherCase(IcovMle(factors=3), partial(inference.icov_mle, factors=3)),
     ],
     "icov-vb": [
-        WeigherCase(IcovVb(), naive.icov_vb),
-        WeigherCase(IcovVb(factors=2), partial(naive.icov_vb, factors=2)),
+        WeigherCase(IcovVb(), inference.icov_vb),
+        WeigherCase(IcovVb(factors=2), partial(inference.icov_vb, factors=2)),
     ],
-    "ivar-mle": [WeigherCase(IvarMle(), naive.ivar_mle)],
-    "ivar-vb": [WeigherCase(IvarVb(), naive.ivar_vb)],
-    "krum": [WeigherCase(Krum(), naive.krum), WeigherCase(Krum(f=0), partial(naive.krum, f=0))],
+    "ivar-mle": [WeigherCase(IvarMle(), inference.ivar_mle)],
+    "ivar-vb": [WeigherCase(IvarVb(), inference.ivar_vb)],
+    "krum": [WeigherCase(Krum(), robust.krum), WeigherCase(Krum(f=0), partial(robust.krum, f=0))],
     "majority": [
-        WeigherCase(Majority(), naive.majority),
-        WeigherCase(Majority(tolerance=1.0, crowd=0.6), partial(naive.majority, tolerance=1.0, crowd=0.6)),
+        WeigherCase(Majority(), robust.majority),
+        WeigherCase(Majority(tolerance=1.0, crowd=0.6), partial(robust.majority, tolerance=1.0, crowd=0.6)),
     ],
     "multi-krum": [
-        WeigherCase(MultiKrum(), naive.multi_krum),
-        WeigherCase(MultiKrum(f=2), partial(naive.multi_krum, f=2)),
+        WeigherCase(MultiKrum(), robust.multi_krum),
+        WeigherCase(MultiKrum(f=2), partial(robust.multi_krum, f=2)),
     ],
-    "nnm": [WeigherCase(Nnm(), naive.nnm), WeigherCase(Nnm(f=1), partial(naive.nnm, f=1))],
+    "nnm": [WeigherCase(Nnm(), robust.nnm), WeigherCase(Nnm(f=1), partial(robust.nnm, f=1))],
     "samples": [WeigherCase(Samples(), samples), WeigherCase(Samples(cap=2.0), capped_samples)],
     "uniform": [WeigherCase(Uniform(), uniform)],
 }
@@ -146,14 +147,14 @@ COMBINERS: dict[str, list[CombinerCase]] = {
         CombinerCase(Gaa(variance_ratio_limit=1.5), barycenters.limited(barycenters.gaa, 1.5)),
     ],
     "mean": [CombinerCase(Mean(), mean)],
-    "median": [CombinerCase(Median(), naive.median)],
+    "median": [CombinerCase(Median(), robust.median)],
     "rklb": [
         CombinerCase(Rklb(), barycenters.rklb),
         CombinerCase(Rklb(variance_ratio_limit=2.0), barycenters.limited(barycenters.rklb, 2.0)),
     ],
     "trimmed-mean": [
-        CombinerCase(TrimmedMean(), naive.trimmed_mean),
-        CombinerCase(TrimmedMean(trim=0.45), partial(naive.trimmed_mean, trim=0.45)),
+        CombinerCase(TrimmedMean(), robust.trimmed_mean),
+        CombinerCase(TrimmedMean(trim=0.45), partial(robust.trimmed_mean, trim=0.45)),
     ],
     "wb": [
         CombinerCase(Wb(), barycenters.wb),
