@@ -7,6 +7,7 @@ from torch import Tensor
 from steelyard.client.evaluation import predict
 from steelyard.client.learner import Trained
 from steelyard.client.models import model_of
+from steelyard.client.private_state import MemoryStates
 from steelyard.client.site import Site, failure
 from steelyard.client.working_model import WorkingModel
 from steelyard.engines.workload import Workload
@@ -20,7 +21,7 @@ class SiteRunner:
     name = "serial"
 
     def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+        self.workload, self.states = workload, MemoryStates()  # a site's own; here states come with each job
         self.working = None if workload.model is None else workload.learner.working_model(workload.model)
 
     @staticmethod
@@ -75,7 +76,8 @@ class SiteRunner:
         workload = self.workload
         found = workload.clients[client]
         common = workload.test if workload.has_private_layers else None
-        return Site(found, workload.learner, self._working_model(found.model is None, client), common)
+        working = self._working_model(found.model is None, client)
+        return Site(found, workload.learner, working, common, self.states)
 
     def _working_model(self, shared: bool, client: ClientId) -> WorkingModel:
         if shared and self.working is not None:

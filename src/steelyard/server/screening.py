@@ -38,10 +38,11 @@ def screen(
 
 def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
     """The reason to reject a reply, if there is one."""
-    if reply.message.slots != like.slots:
+    if [slot is None for slot in reply.message] != [slot is None for slot in like]:
         return f"sent {sorted(reply.message.slots)} where {sorted(like.slots)} was asked for"
-    for slot in like.slots:
-        given, wanted = getattr(reply.message, slot), getattr(like, slot)
+    for slot, given, wanted in zip(like._fields, reply.message, like, strict=True):
+        if wanted is None:
+            continue
         if not isinstance(given, Tensor) or given.layout != wanted.layout or given.device != wanted.device:
             return f"sent a {slot} that is not a plain tensor"
         if given.shape != wanted.shape:
