@@ -23,7 +23,7 @@ from steelyard.objectives import CrossEntropy
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.server.federation import advance
 from steelyard.server.result import Result
-from steelyard.settings import Training
+from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.simulation import SimulatedFederation as Federation
@@ -74,6 +74,17 @@ def no_process_is_left_behind() -> Iterator[None]:
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_any_number_of_workers_gives_the_bits_of_the_serial_engine(workers: int) -> None:
     assert_same(run(Pool(workers)), run(Serial()))
+
+
+def test_where_the_model_is_averaged_over_rounds_workers_score_the_average() -> None:
+    algorithm = Algorithm(server=Server(average=4))
+    found, wanted = (
+        Federation(clients(), model(), algorithm, engine=engine, rounds=3).run()
+        for engine in (Pool(2), Serial())
+    )
+    assert_same(found, wanted)
+    plain = Federation(clients(), model(), engine=Serial(), rounds=3).run()
+    assert plain.history != wanted.history
 
 
 def test_where_processes_cannot_fork_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
