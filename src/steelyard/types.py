@@ -4,9 +4,8 @@ J clients reply in a round and K coordinates are shared. Row j of a stack belong
 always in the order of their ids.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -15,7 +14,27 @@ ClientId = str
 State = Mapping[str, Tensor]
 """What a rule or a client keeps between rounds: named tensors, so that it can be saved without pickle."""
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+class _Empty(Mapping[str, Any]):
+    """An empty mapping that cannot be changed, as a default value."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+    def __reduce__(self) -> str:
+        return "EMPTY"  # pickled and copied as the name of the one below
+
+
+EMPTY: Mapping[str, Any] = _Empty()
 
 
 class Message(NamedTuple):

@@ -20,7 +20,7 @@ from steelyard.errors import InputError
 from steelyard.settings import Server
 from steelyard.types import Row
 
-SECONDS = 1.5
+SECONDS = 3.0  # long enough for healthy clients on a busy machine
 
 
 class Endless(Dataset[tuple[Tensor, int]]):
@@ -55,7 +55,7 @@ def statuses(rows: tuple[Row, ...], client: str) -> list[str]:
     return [str(row["status"]) for row in rows if row["client"] == client]
 
 
-LATE = "failed while answering: no answer within 1.5 s"
+LATE = f"failed while answering: no answer within {SECONDS:g} s"
 
 
 @pytest.fixture(autouse=True)
@@ -136,8 +136,8 @@ def test_a_stopped_worker_is_replaced() -> None:
 
 def test_clients_trained_together_miss_the_deadline_together() -> None:
     members = {**{f"c{n:02d}": data(20, n) for n in range(40)}, "hung": Endless((4,))}
-    result = sy.Federation(members, model(), engine=Vectorized(2), rounds=1, round_seconds=3.0).run()
-    late = {str(row["client"]) for row in result.clients if "no answer within 3 s" in str(row["status"])}
+    result = sy.Federation(members, model(), engine=Vectorized(2), rounds=1, round_seconds=SECONDS).run()
+    late = {str(row["client"]) for row in result.clients if LATE in str(row["status"])}
     assert "hung" in late
     assert len(late) <= 21, "the other group counts"
 

@@ -160,11 +160,11 @@ def test_a_ray_that_is_there_already_is_used_and_left_running(cluster: str) -> N
 def test_a_client_that_never_answers_misses_the_deadline_and_its_worker_is_replaced(cluster: str) -> None:
     healthy = {each.id: each for each in clients()}
     federation = Federation(
-        {**healthy, "hung": Endless()}, model(), engine=Ray(2, cluster), rounds=2, round_seconds=6.0
+        {**healthy, "hung": Endless()}, model(), engine=Ray(2, cluster), rounds=2, round_seconds=8.0
     )
     result = federation.run()
     status = {(row["round"], row["client"]): str(row["status"]) for row in result.clients}
-    assert status[1, "hung"] == status[2, "hung"] == "failed while answering: no answer within 6 s"
+    assert status[1, "hung"] == status[2, "hung"] == "failed while answering: no answer within 8 s"
     assert all(status[1, client] == "used" for client in healthy)
     assert_gone("cluster", b"ray::Actor")
 

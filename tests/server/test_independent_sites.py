@@ -21,7 +21,7 @@ from steelyard.objectives import CrossEntropy
 from steelyard.server.federation import Federation
 from steelyard.sharing import Head
 from steelyard.sites import Answer, Profile, Task
-from steelyard.types import Broadcast, ClientId, Failure
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure
 
 NAMES = ("lima", "oslo", "pisa")
 
@@ -160,6 +160,12 @@ def test_a_client_that_does_not_fit_is_refused_by_name_before_the_first_round() 
     wrong = Client("turin", data(20, 5, classes=9))
     with pytest.raises(InputError, match=r"client 'turin' has classes 0 to 8, but the model has only 3"):
         Federation(SeparateSites(Algorithm(), [*clients(), wrong], model()), Algorithm(), model())
+
+
+def test_an_answer_can_be_copied_and_sent() -> None:
+    for answer in (Answer("a"), Failure("a", "training", "no disk"), Answer("a", None, EMPTY)):
+        assert pickle.loads(pickle.dumps(answer)) == copy.deepcopy(answer) == answer
+    assert pickle.loads(pickle.dumps(EMPTY)) is EMPTY
 
 
 class Unreadable(torch.utils.data.Dataset[tuple[Tensor, int]]):
