@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,7 @@ class SimulatedFederation:
         """
         with recorder or nullcontext(), self._states(recorder) as states, self.open(states) as sites:
             if state is not None:
+                self._check_states(recorder, state)
                 sites.rewind(state.round)
             server = self.server(sites)
             try:
@@ -111,7 +112,7 @@ class SimulatedFederation:
         own = _not_recorded if lost else partial(self.model_of, result.state, states=states)
         return replace(result, model_of=own, path=recorder.path if recorder else None)
 
-    def open(self, states: PrivateStates | None = None) -> Any:
+    def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
         """A context with the simulated sites."""
         return self.engine.open(self.workload, states or MemoryStates(), self.round_seconds)
 
@@ -167,6 +168,16 @@ class SimulatedFederation:
                 yield StateFiles(Path(folder))
         else:
             yield MemoryStates()
+
+    def _check_states(self, recorder: Recorder | None, state: FederationState) -> None:
+        """Refuse to resume with new private layers in place of the trained ones."""
+        if recorder is None or not state.round or not self.algorithm.sharing.has_private_layers:
+            return
+        if not (recorder.path / PRIVATE).is_dir():
+            raise InputError(
+                f"{recorder.path} has no folder {PRIVATE!r} with the private layers of its clients; restore it "
+                "from a copy, or run the spec again."
+            )
 
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
         algorithm, sharing = self.algorithm, self.algorithm.sharing

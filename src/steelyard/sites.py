@@ -95,10 +95,9 @@ class Sites(Protocol):
     ) -> Iterator[Answer | ScoreTable | Failure]:
         """One exchange: score the model at some clients, train at some clients.
 
-        Yields an answer or a failure for each client, in any order; scores may also come as a table. Scores
-        are of the private state before training. After
-        `seconds`, each client that has not answered is a failure. The next exchange may reuse the memory of
-        the updates.
+        Yields an answer or a failure for each client, in any order; scores may also come as a table. A client
+        scores with its private state from before training. After `seconds`, each client that has not answered
+        is a failure. The next exchange may reuse the memory of the updates.
         """
 
     def commit(self, round: int) -> None:

@@ -1,5 +1,6 @@
 """Bodies in files: kept aside during a run, saved with it, and there again when it is resumed."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,12 @@ def test_bodies_are_saved_with_a_run(tmp_path: Path) -> None:
     assert not torch.equal(found[0], found[1])
     with pytest.raises(InputError, match=r"unknown client 'client-7': did you mean 'client-"):
         sy.load_model(result.path, "client-7")
+
+
+def test_a_run_whose_private_layers_are_gone_is_not_resumed_with_new_ones(tmp_path: Path) -> None:
+    with pytest.raises(BreakOffError):
+        sy.run({**SPEC, "sharing": {"name": "head", "adopt": False}}, break_off, out=tmp_path)
+    (broken,) = runs_in(tmp_path)
+    shutil.rmtree(broken.path / "private")
+    with pytest.raises(InputError, match="no folder 'private' with the private layers of its clients"):
+        sy.resume(broken.path)
