@@ -175,8 +175,8 @@ class SimulatedFederation:
             return
         if not (recorder.path / PRIVATE).is_dir():
             raise InputError(
-                f"{recorder.path} has no folder {PRIVATE!r} with the private layers of its clients; restore it "
-                "from a copy, or run the spec again."
+                f"{recorder.path} has no folder {PRIVATE!r} with the private layers of its clients; restore "
+                "it from a copy, or run the spec again."
             )
 
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
