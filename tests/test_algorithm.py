@@ -1,13 +1,14 @@
 """Algorithms: combinations that cannot work are refused at construction."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
-from steelyard.combining import Combiner, Mean
+from steelyard.combining import Combiner, Mean, Median, TrimmedMean
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
@@ -16,7 +17,7 @@ from steelyard.settings import Server, Training
 from steelyard.sharing import WholeModel
 from steelyard.simulation import SimulatedFederation as Federation
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
-from steelyard.weighing import Samples, Weigher
+from steelyard.weighing import IcovEm, IcovMle, IcovVb, Nnm, Samples, Weigher
 from steelyard.weighing.geometry import Geometry
 
 
@@ -121,3 +122,15 @@ def test_a_posterior_is_not_merged_by_a_rule_that_would_lose_its_variance() -> N
 
     with pytest.raises(InputError, match="would lose it"):
         Algorithm(sharing=Posterior())
+
+
+@pytest.mark.parametrize("rule", [IcovMle, IcovVb, IcovEm])
+@pytest.mark.parametrize("combining", [Median(), TrimmedMean()])
+def test_negative_weights_are_refused_where_they_have_no_meaning(rule: Any, combining: Any) -> None:
+    name = type(combining).__name__
+    for weighing in (rule(), Nnm(rule())):
+        with pytest.raises(InputError, match=f"negative weights, and combining rule {name} cannot use them"):
+            Algorithm(weighing=weighing, combining=combining)
+    Algorithm(weighing=rule(clip=True), combining=combining)
+    Algorithm(weighing=Nnm(rule(clip=True)), combining=combining)
+    Algorithm(weighing=rule())

@@ -230,3 +230,38 @@ def test_numbers_up_to_the_bound_are_taken_though_their_norm_is_beyond_it() -> N
     rows = torch.full((3, 4), 9e29)
     assert weigh(rows, "uniform").weights.tolist() == pytest.approx([1 / 3] * 3)
     assert combine(rows, [1.0, 0.0, 0.0]).mean.tolist() == pytest.approx([9e29] * 4)
+
+
+def with_giants(scale: float) -> torch.Tensor:
+    rows = 1 + 0.1 * torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    rows[1] *= scale
+    rows[4] *= -scale
+    return rows
+
+
+@pytest.mark.parametrize("rule", ["samples", "ivar-vb", "majority", "geometric-median", "krum"])
+def test_updates_far_longer_than_the_rest_have_no_weight(rule: str) -> None:
+    honest = [0, 2, 3, 5]
+    weighed = weigh(with_giants(1e20), rule, clients=list("abcdef"))
+    assert weighed.weights[[1, 4]].tolist() == [0, 0]
+    assert weighed.evidence["too_long"].tolist() == [0, 1, 0, 0, 1, 0]
+    alone = weigh(with_giants(1e20)[honest], rule, clients=list("acdf"))
+    torch.testing.assert_close(weighed.weights[honest], alone.weights)
+    assert weighed.state.keys() == alone.state.keys(), "nothing is remembered of clients that were left out"
+    assert float(combine(with_giants(1e20), weighed).mean.abs().max()) < 2
+
+
+def test_giants_count_only_by_asking() -> None:
+    assert "too_long" not in weigh(with_giants(50.0), "uniform").evidence
+    assert float(
+        weigh(with_giants(1e20), "uniform", max_norm_ratio=float("inf")).weights[1]
+    ) == pytest.approx(1 / 6)
+
+
+def test_combine_applies_the_factors_of_a_rule_that_shortens_updates() -> None:
+    """Four clients point against the momentum; the fifth has all the weight and is very long."""
+    rows = torch.cat([torch.tensor([[-0.99, 0.141]]).repeat(4, 1), torch.tensor([[60.0, 0.0]])])
+    state = {"momentum": torch.tensor([1.0, 0.0], dtype=torch.float64)}
+    weighed = weigh(rows, "consensus", bound=1.0, state=state)
+    assert float(combine(rows, weighed).mean.norm()) == pytest.approx(1, abs=0.01)
+    assert float(combine(rows, weighed.weights).mean.norm()) == pytest.approx(60)

@@ -128,3 +128,15 @@ def test_a_file_is_not_taken_into_memory(tmp_path: Path) -> None:
     path.unlink(missing_ok=True)
     assert ended.returncode == 0, ended.stderr
     assert float(ended.stdout) < 200
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_rows_of_a_file_that_are_too_long_are_left_out(tmp_path: Path, mode: str) -> None:
+    rows = 1 + 0.1 * torch.randn(6, 3000, generator=torch.Generator().manual_seed(0))
+    rows[2] *= 1e15
+    file = on_disk(tmp_path / "rows.npy", rows, mode)
+    for rule in ("ivar-vb", "majority"):
+        weighed = weigh(file, rule)
+        assert torch.equal(weighed.weights, weigh(rows, rule).weights)
+        assert float(weighed.weights[2]) == 0
+        torch.testing.assert_close(combine(file, weighed).mean, combine(rows, weighed).mean)

@@ -33,6 +33,12 @@ class Algorithm:
                 f"objective {_name(self.objective)} needs a shared head, and sharing "
                 f"{_name(self.sharing)} has none; use the sharing `head`."
             )
+        if self.weighing.may_be_negative and not self.combining.allows_negative_weights:
+            raise InputError(
+                f"weighing rule {_name(self.weighing)} gives negative weights, and combining rule "
+                f"{_name(self.combining)} cannot use them; set clip = true in the weighing rule, or combine "
+                "with the mean."
+            )
         if missing := self.combining.needs - self.sharing.slots:
             raise InputError(
                 f"combining rule {_name(self.combining)} needs the {_list(missing)} of every client, and "

@@ -1,5 +1,6 @@
 """Apply one rule in your own training loop: `weigh` and `combine` on plain J×K tensors, arrays or files."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,12 +11,14 @@ from torch import Tensor
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
-from steelyard.server.screening import MAX_MAGNITUDE
+from steelyard.server.lengths import ordered, scaled, usual_norm
+from steelyard.server.reply_screening import MAX_MAGNITUDE
 from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry, Updates, in_memory
 
+MAX_SUM_ERROR = 1e-4  # weights may be the float32 result of a division
 PART_BYTES = 16 << 20  # size of the parts in which a file is combined
 
 
@@ -27,13 +30,16 @@ def weigh(
     clients: Sequence[str] | None = None,
     round: int = 1,
     state: State | None = None,
+    max_norm_ratio: float = 100.0,
     **settings: Any,
 ) -> Weighed:
     """How much each client's update counts, with the evidence for it.
 
     `updates` [J, K] are the clients' models minus the model they started from: a matrix, a list of vectors or
     an `np.memmap`, which may be larger than memory. They are not copied. Some rules remember earlier rounds:
-    pass the returned `state` to the next call, and `clients` if not all take part in every round.
+    pass the returned `state` to the next call, and `clients` if not all take part in every round. An update
+    longer than `max_norm_ratio` times the median norm has weight 0, and its evidence `too_long` is 1;
+    `inf` turns this off. Pass the result to `combine`: some rules also shorten updates (`Weighed.scale`).
 
     >>> weigh(updates, "samples", num_examples=[10, 30]).weights
     tensor([0.2500, 0.7500], dtype=torch.float64)
@@ -48,16 +54,38 @@ def weigh(
     ids = tuple(str(position) for position in range(count)) if clients is None else tuple(clients)
     if len(ids) != count or len(set(ids)) < len(ids):
         raise InputError(f"clients must be {count} different names, not {list(ids)}.")
+    weigher.check(count)
     before = weigher.init() if state is None else state
-    return apply_weigher(weigher, geometry, RoundInfo(round, ids, counts), before)
+    longest = max_norm_ratio * usual_norm(ordered(geometry.norms), None)
+    kept = (geometry.norms <= longest).nonzero().flatten()
+    if len(kept) == count:
+        return apply_weigher(weigher, geometry, RoundInfo(round, ids, counts), before)
+    rest = Geometry([checked[row] for row in kept.tolist()])
+    info = RoundInfo(round, tuple(ids[row] for row in kept.tolist()), counts[kept])
+    return _spread(apply_weigher(weigher, rest, info, before), kept, count)
+
+
+def _spread(weighed: Weighed, kept: Tensor, count: int) -> Weighed:
+    """A result for some of the rows, as one for all `count`; the others were too long."""
+
+    def whole(values: Tensor, other: float) -> Tensor:
+        return torch.full((count,), other, dtype=torch.float64).index_copy(0, kept, values.double())
+
+    evidence = {
+        name: whole(value, math.nan) if value.dim() else value for name, value in weighed.evidence.items()
+    }
+    evidence["too_long"] = whole(torch.zeros(len(kept)), 1.0)
+    scale = None if weighed.scale is None else whole(weighed.scale, 1.0)
+    return Weighed(whole(weighed.weights, 0.0), weighed.state, evidence, scale)
 
 
 def combine(
     means: Any, weights: Any = None, rule: str | Combiner = "mean", *, variances: Any = None, **settings: Any
 ) -> Combined:
-    """Merge J vectors [J, K], or Gaussian posteriors, into one, given weights [J] (default: equal).
+    """Merge J vectors [J, K], or Gaussian posteriors, into one, given weights (default: equal).
 
-    An `np.memmap` is read and merged in parts that fit in memory.
+    `weights` are [J] numbers or the result of `weigh`, whose factors on the updates are then applied. An
+    `np.memmap` is read and merged in parts that fit in memory.
 
     >>> combine([[0.0, 0.0], [4.0, 8.0]], [0.25, 0.75]).mean
     tensor([3., 6.])
@@ -67,7 +95,11 @@ def combine(
     combiner: Combiner = _rule("combining", Combiner, rule, settings)
     if "variance" in combiner.needs and variances is None:
         raise InputError(f"combining rule {rule!r} needs variances.")
+    scale = weights.scale if isinstance(weights, Weighed) else None
+    weights = weights.weights if isinstance(weights, Weighed) else weights
     shares = _vector("weights", torch.ones(count) / count if weights is None else weights, count)
+    if not math.isclose(total := float(shares.sum()), 1, abs_tol=MAX_SUM_ERROR):
+        raise InputError(f"weights must sum to 1, not {total:g}: divide them by their sum.")
     variance_rows = None if variances is None else _matrix("variances", variances)
     if variance_rows is not None and variance_rows.shape != mean_rows.shape:
         given, wanted = tuple(variance_rows.shape), tuple(mean_rows.shape)
@@ -75,12 +107,16 @@ def combine(
     if variance_rows is not None and bool((in_memory(variance_rows) < 0).any()):
         raise InputError("variances must not be negative.")
     if isinstance(mean_rows, Tensor) and not isinstance(variance_rows, np.memmap):
-        return combiner.combine(Stack(mean_rows, variance_rows), shares)
-    return _by_parts(combiner, mean_rows, variance_rows, shares)
+        return combiner.combine(scaled(Stack(mean_rows, variance_rows), scale), shares)
+    return _by_parts(combiner, mean_rows, variance_rows, shares, scale)
 
 
 def _by_parts(
-    combiner: Combiner, means: Tensor | np.memmap, variances: Tensor | np.memmap | None, weights: Tensor
+    combiner: Combiner,
+    means: Tensor | np.memmap,
+    variances: Tensor | np.memmap | None,
+    weights: Tensor,
+    scale: Tensor | None,
 ) -> Combined:
     """Combine some coordinates at a time. Combiners treat each coordinate separately, so parts are exact."""
     size, width = means.shape[1], max(1, PART_BYTES // (8 * len(means)))
@@ -88,7 +124,8 @@ def _by_parts(
     for start in range(0, size, width):
         columns = slice(start, start + width)
         variance_part = None if variances is None else in_memory(variances[:, columns])
-        combined = combiner.combine(Stack(in_memory(means[:, columns]), variance_part), weights)
+        part = scaled(Stack(in_memory(means[:, columns]), variance_part), scale)
+        combined = combiner.combine(part, weights)
         mean.append(combined.mean)
         if combined.variance is not None:
             variance.append(combined.variance)
@@ -140,7 +177,7 @@ def _updates(name: str, values: Any) -> Updates:
 def _matrix(name: str, values: Any) -> Tensor | np.memmap:
     """[J, K] floating point as one matrix, in memory or in a file, with all values in range."""
     rows = _updates(name, values)
-    matrix = rows if isinstance(rows, Tensor | np.memmap) else torch.stack(list(rows))
+    matrix = rows if isinstance(rows, Tensor | np.memmap) else in_memory(rows)
     if isinstance(matrix, np.memmap) or not _bounded(matrix):
         _check(name, matrix, range(len(matrix)))
     return matrix

@@ -105,7 +105,7 @@ WEIGHERS: dict[str, list[WeigherCase]] = {
         WeigherCase(IcovVb(factors=2), partial(inference.icov_vb, factors=2)),
     ],
     "ivar-mle": [WeigherCase(IvarMle(), inference.ivar_mle)],
-    "ivar-vb": [WeigherCase(IvarVb(), inference.ivar_vb)],
+    "ivar-vb": [WeigherCase(IvarVb(iterations=100), inference.ivar_vb)],
     "krum": [WeigherCase(Krum(), robust.krum), WeigherCase(Krum(f=0), partial(robust.krum, f=0))],
     "majority": [
         WeigherCase(Majority(), robust.majority),

@@ -4,6 +4,9 @@ float64, on the updates X themselves, coordinate by coordinate, no inner product
 (updates [J, K], counts [J]) -> weights [J] of a first round.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,13 +35,20 @@ def _inverse(values: Array, floor: float) -> Array:
     return scores / scores.sum()
 
 
-def ivar_vb(x: Array, n: Array, iterations: int = 100) -> Array:
+def ivar_vb(x: Array, n: Array, iterations: int = 100, floor: float = 1e-3) -> Array:
     """Eqs. 10 to 13, normalised."""
-    a, _, _ = _ivar_vb(x, iterations)
+    a, _, _ = _ivar_vb(x, iterations, floor)
     return a / a.sum()
 
 
-def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
+def now(sigma2: Array) -> Array:
+    """σ_j² without earlier rounds."""
+    return sigma2
+
+
+def _ivar_vb(
+    x: Array, iterations: int = 100, floor: float = 0.0, over_rounds: Callable[[Array], Array] = now
+) -> tuple[Array, Array, float]:
     clients, _size = x.shape
     tau2 = np.mean(x**2)
     a = np.full(clients, 1 / clients)
@@ -46,11 +56,13 @@ def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
         return a, np.zeros(clients), 0.0
     sigma2 = np.full(clients, tau2)
     for _ in range(iterations):
-        lam = 1 / (1 / tau2 + sum(1 / sigma2))
-        a_before, a = a, lam / sigma2
+        p = 1 / over_rounds(sigma2)
+        lam = 1 / (1 / tau2 + sum(p))
+        a_before, a = a, lam * p
         y = a @ x
         tau2 = lam + np.mean(y**2)
         sigma2 = np.array([lam + np.mean((x_j - y) ** 2) for x_j in x])
+        sigma2 = np.maximum(sigma2, floor * (np.median(sigma2) or sigma2.mean()))
         if np.abs(a - a_before).max() <= T:
             break
     return a, sigma2, tau2
@@ -59,7 +71,7 @@ def _ivar_vb(x: Array, iterations: int = 100) -> tuple[Array, Array, float]:
 def icov_mle(x: Array, n: Array, factors: int = 1, iterations: int = 50) -> Array:
     """Eqs. 3 and 4 with Φ = σ_u² V Vᵀ + σ² I, whose maximum likelihood is probabilistic PCA."""
     clients, size = x.shape
-    a = ivar_vb(x, n)
+    a = ivar_vb(x, n, floor=0.0)
     for _ in range(iterations):
         delta = x - a @ x
         values, vectors = np.linalg.eigh(delta @ delta.T / size)
@@ -82,34 +94,54 @@ def _gls(phi: Array) -> Array:
     return solved / solved.sum()
 
 
-def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Array:
-    """Eqs. 14 to 23 with a noise σ_j² for each client (Algorithm 2), then eq. 3."""
+def icov_vb(x: Array, n: Array, factors: int = 1) -> Array:
+    return icov_vb_round(x, factors).weights
+
+
+class IcovRound(NamedTuple):
+    weights: Array
+    noise: Array
+    """σ_j² of this round."""
+    latent: Array
+    """v_j, [J, D]."""
+
+
+def icov_vb_round(
+    x: Array,
+    factors: int = 1,
+    over_rounds: Callable[[Array], Array] = now,
+    latent: Array | None = None,
+    iterations: int = 100,
+) -> IcovRound:
+    """Eqs. 14 to 23 with a noise σ_j² for each client (Algorithm 2), then eq. 3.
+
+    `over_rounds` averages this round's σ_j² with those of earlier rounds; `latent` is what is remembered.
+    """
     clients, size = x.shape
-    a, sigma2, _ = _ivar_vb(x)
+    a, sigma2, _ = _ivar_vb(x, over_rounds=over_rounds)
     delta = x - (a / a.sum()) @ x
     if np.abs(delta).max() <= 1e-9 * np.abs(x).max():
-        return np.full(clients, 1 / clients)
+        return IcovRound(np.full(clients, 1 / clients), sigma2, np.zeros((clients, factors)))
     distance = np.mean(delta**2, axis=1)
     min_noise = 1e-3 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
-    values, vectors = np.linalg.eigh(delta @ delta.T)
-    v = np.zeros((clients, factors))
-    for d in range(min(factors, clients)):
-        leading = vectors[:, -1 - d] * (-1 if vectors[:, -1 - d].sum() < 0 else 1)
-        v[:, d] = leading * np.sqrt(max(values[-1 - d], 0) / max(values[-1], 1e-300))
+    v = leading(delta, factors) if latent is None or np.linalg.norm(latent) <= 1e-6 else latent
+    v = v / max(np.linalg.norm(v, axis=0).max(), 1e-300)
     psi = [np.zeros((factors, factors)) for _ in range(clients)]
     u = np.zeros((size, factors))
     sigma_y2, sigma_u2, sigma_v2 = np.mean(x**2), np.mean(x**2), 1.0
+    sigma2 = over_rounds(sigma2)  # the start
     eye, weights = np.eye(factors), np.full(clients, 1 / clients)
     for _ in range(iterations):
-        lam = 1 / (1 / sigma_y2 + sum(1 / sigma2))
-        y = lam * sum((x[j] - u @ v[j]) / sigma2[j] for j in range(clients))
+        p = 1 / over_rounds(sigma2)
+        lam = 1 / (1 / sigma_y2 + sum(p))
+        y = lam * sum((x[j] - u @ v[j]) * p[j] for j in range(clients))
         phi = np.linalg.inv(
-            eye / sigma_u2 + sum((psi[j] + np.outer(v[j], v[j])) / sigma2[j] for j in range(clients))
+            eye / sigma_u2 + sum((psi[j] + np.outer(v[j], v[j])) * p[j] for j in range(clients))
         )
-        u = sum(np.outer(x[j] - y, v[j]) / sigma2[j] for j in range(clients)) @ phi
+        u = sum(np.outer(x[j] - y, v[j]) * p[j] for j in range(clients)) @ phi
         square = size * phi + u.T @ u
-        psi = [np.linalg.inv(eye / sigma_v2 + square / sigma2[j]) for j in range(clients)]
-        v = np.array([psi[j] @ (u.T @ (x[j] - y)) / sigma2[j] for j in range(clients)])
+        psi = [np.linalg.inv(eye / sigma_v2 + square * p[j]) for j in range(clients)]
+        v = np.array([psi[j] @ (u.T @ (x[j] - y)) * p[j] for j in range(clients)])
         sigma_y2 = lam + np.mean(y**2)
         sigma_u2 = np.trace(square) / (factors * size)
         sigma_v2 = sum(np.trace(psi[j]) + v[j] @ v[j] for j in range(clients)) / (factors * clients)
@@ -123,16 +155,27 @@ def icov_vb(x: Array, n: Array, factors: int = 1, iterations: int = 100) -> Arra
             ]
         )
         sigma2 = np.maximum(sigma2, min_noise)
-        before, weights = weights, _gls((sigma_u2 * v @ v.T + np.diag(sigma2)) / sigma2.max())
+        noise = over_rounds(sigma2)
+        before, weights = weights, _gls((sigma_u2 * v @ v.T + np.diag(noise)) / noise.max())
         if np.abs(weights - before).max() <= T:
             break
-    return weights
+    return IcovRound(weights, sigma2, v)
+
+
+def leading(delta: Array, factors: int) -> Array:
+    """v_j [J, D] from the leading eigenvectors of the residuals' inner products."""
+    values, vectors = np.linalg.eigh(delta @ delta.T)
+    v = np.zeros((len(delta), factors))
+    for d in range(min(factors, len(delta))):
+        column = vectors[:, -1 - d] * (-1 if vectors[:, -1 - d].sum() < 0 else 1)
+        v[:, d] = column * np.sqrt(max(values[-1 - d], 0))
+    return v
 
 
 def icov_em(x: Array, n: Array, factors: int = 2, iterations: int = 500) -> Array:
     """EM for x^k = y^k 1 + V u^k + noise, coordinate by coordinate; D = 0 … factors is chosen by BIC."""
     clients, size = x.shape
-    a = ivar_vb(x, n)
+    a = ivar_vb(x, n, floor=0.0)
     delta = x - a @ x
     variance = np.mean(delta**2, axis=1)
     if np.abs(delta).max() <= 1e-9 * np.abs(x).max():

@@ -17,16 +17,25 @@ def geometric_median(x: Array, n: Array, power: float = 0.0, cap: float = 3.0) -
     """Smoothed Weiszfeld."""
     prior = np.minimum(n, cap * np.median(n)) ** power
     prior = prior / prior.sum()
-    a = prior
-    distance = np.linalg.norm(x - prior @ x, axis=1)
-    nu = 1e-6 * (np.median(distance) if np.median(distance) > 0 else distance.mean())
+    apart = np.sqrt([np.sort(row)[len(x) // 2] for row in _squared(x)])
+    scale = max(_lower_median(apart), 1e-6 * _lower_median(np.linalg.norm(x, axis=1)))
+    if scale == 0:
+        a = prior * (apart == 0)
+        return a / a.sum()
+    nu = 1e-6 * scale
+    a = prior / np.maximum(apart, nu)
+    a = a / a.sum()
     for _ in range(100):
         distance = np.array([np.linalg.norm(x_j - a @ x) for x_j in x])
-        a_before, a = a, prior / np.maximum(distance, nu) if nu > 0 else prior
+        a_before, a = a, prior / np.maximum(distance, nu)
         a = a / a.sum()
         if np.abs(a - a_before).max() <= T:
             break
     return a
+
+
+def _lower_median(values: Array) -> float:
+    return float(np.sort(values)[(len(values) - 1) // 2])
 
 
 def _squared(x: Array) -> Array:
@@ -91,30 +100,36 @@ def majority(x: Array, n: Array, cap: float = 3.0, tolerance: float = 2.0, crowd
         for j in range(clients):
             if i != j and norms[i] * norms[j] > 0:
                 cosine[i, j] = x[i] @ x[j] / (norms[i] * norms[j])
-    votes = _votes(x, crowd)
+    related = [j for j in range(clients) if max(x.shape[1] * cosine[j] ** 2) >= 9]
+    longest = 3 * _lower_median(norms[related]) if related else np.inf
+    counted = [j for j in range(clients) if j in related or norms[j] <= longest]
+    counted = counted if len(counted) >= max(3, clients / 3) else list(range(clients))
+    votes = every_vote = _votes(x, crowd, counted)
+    votes = np.array([votes[j] if j in counted else 0 for j in range(clients)])
     values, vectors = np.linalg.eigh(np.sqrt(np.outer(votes, votes)) * cosine)
     sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
     within = [(votes * side) @ cosine @ (votes * side) for side in sides]
     camp = max(zip(sides, within, strict=True), key=lambda pair: (round(votes[pair[0]].sum()), pair[1]))[0]
     agreement = np.zeros(clients)
     for j in range(clients):
-        others = [i for i in range(clients) if camp[i] and i != j]
+        others = [i for i in counted if camp[i] and i != j]
         if others:
             agreement[j] = np.average(cosine[j, others], weights=votes[others])
     middle = _weighted_median(agreement[camp], votes[camp])
     united = clients > 2 and values[-1] > -1.25 * values[0] and middle > 0
     bounded = np.minimum(n, (cap if united else 1) * np.median(n))
-    weights = bounded * votes * np.minimum(1, np.sort(norms)[(clients - 1) // 2] / np.maximum(norms, 1e-300))
+    limit = min(np.sort(norms[some])[(len(some) - 1) // 2] for some in (counted, list(range(clients))))
+    weights = bounded * every_vote * np.minimum(1, limit / np.maximum(norms, 1e-300))
     if united:
         sd = max(1.4826 * _weighted_median(np.abs(agreement - middle)[camp], votes[camp]), 0.05)
         weights = weights * np.clip(2 + (agreement - middle) / (tolerance * sd), 0, 1)
     return weights / weights.sum()
 
 
-def _votes(x: Array, crowd: float) -> Array:
+def _votes(x: Array, crowd: float, counted: list[int]) -> Array:
     """Clients with about the same update share one vote."""
     squared = _squared(x)
-    middle = np.sort(squared, axis=1)[:, len(x) // 2]
+    middle = np.sort(squared[counted][:, counted], axis=1)[:, len(counted) // 2]
     scale = crowd**2 * (np.median(middle) or middle.mean())
     return 1 / np.exp(-squared / scale).sum(axis=1) if scale > 0 else np.ones(len(x))
 
@@ -124,6 +139,11 @@ def concord(x: Array, n: Array, tolerance: float = 0.5, reach: float = 1.5) -> A
     clients = range(len(x))
     u = np.array([_unit(x_j) for x_j in x])
     trust = np.ones(len(x))
+    if _coherence(u, trust) <= 0.001:
+        _, vectors = np.linalg.eigh(u @ u.T - np.diag(np.diag(u @ u.T)))
+        sides = [vectors[:, -1] > 0, vectors[:, -1] <= 0]
+        camp = max(sides, key=lambda side: (side.sum(), side @ (u @ u.T) @ side - side.sum()))
+        trust = camp.astype(float) if camp.sum() > len(x) / 2 else trust
     for _ in range(5):
         correlation = np.zeros(len(x))
         for j in clients:

@@ -51,9 +51,10 @@ class Transcription:
         self.step: Array | None = None
         self.past: dict[str, list[Seen]] = {}
         self.evidence: dict[str, list[float]] = {}
+        self.scale: list[float] = []
 
     def round(self, x: Mapping[str, Array], n: Mapping[str, float]) -> dict[str, float]:
-        trust = self.trust({j: self.past.get(j, []) for j in x})
+        trust = self.first(x, self.trust({j: self.past.get(j, []) for j in x}))
         for _ in range(5):
             together = min(self.coherence(x, trust), 0.2)
             correlation = {j: self.correlation(j, x, trust) for j in x}
@@ -71,7 +72,11 @@ class Transcription:
         a = {j: scores[j] / sum(scores.values()) for j in x}
         for j in x:
             self.past.setdefault(j, []).append(now[j])
-        self.step = sum(a[j] * x[j] for j in x)
+        median = lower_median([float(np.linalg.norm(x_j)) for x_j in x.values()])
+        limit = {j: median * max(0.9, n[j] / sum(n.values())) for j in x}
+        length = {j: a[j] * float(np.linalg.norm(x[j])) for j in x}
+        self.scale = [limit[j] / length[j] if length[j] > limit[j] else 1.0 for j in x]
+        self.step = sum(s_j * a[j] * x[j] for s_j, j in zip(self.scale, x, strict=True))
         self.evidence = {
             "agreement": [self.agreement(rounds[j]) for j in x],
             "reliability": list(trust.values()),
@@ -79,6 +84,17 @@ class Transcription:
             "coherence": [self.coherence(x, trust)],
         }
         return a
+
+    def first(self, x: Mapping[str, Array], trust: dict[str, float]) -> dict[str, float]:
+        """Where the clients have no coherence: the side of the leading eigenvector with more trust."""
+        if self.coherence(x, trust) > 0.001:
+            return trust
+        t = np.array(list(trust.values()))
+        cosines = np.array([[0.0 if i == j else float(unit(x[i]) @ unit(x[j])) for j in x] for i in x])
+        _, vectors = np.linalg.eigh(np.sqrt(np.outer(t, t)) * cosines)
+        sides = [t * (vectors[:, -1] > 0), t * (vectors[:, -1] <= 0)]
+        camp = max(sides, key=lambda side: (round(float(side.sum())), float(side @ cosines @ side)))
+        return dict(zip(x, camp, strict=True)) if camp.sum() > t.sum() / 2 else trust
 
     def coherence(self, x: Mapping[str, Array], trust: Mapping[str, float]) -> float:
         pairs = [(i, j) for i in x for j in x if i != j]
@@ -128,7 +144,7 @@ class Transcription:
 RULES = [
     Concord(),
     Concord(memory=0.5, reach=1.0),
-    Concord(tolerance=0.1, memory=1.0, reach=0.5),
+    Concord(tolerance=0.15, memory=1.0, reach=0.5),
     Concord(tolerance=2.0, memory=0.0, reach=0.8),
     Concord(reach=math.inf),
 ]
@@ -159,6 +175,8 @@ def test_rounds_with_changing_clients_agree_with_the_rule_on_the_updates_themsel
         )
         np.testing.assert_allclose(weighed.weights.numpy(), list(wanted.values()), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(state["step"].numpy(), naive.step, rtol=1e-9, atol=1e-12)
+        assert weighed.scale is not None
+        np.testing.assert_allclose(weighed.scale.numpy(), naive.scale, rtol=1e-9, atol=1e-12)
         assert weighed.evidence.keys() == naive.evidence.keys()
         for name, value in weighed.evidence.items():
             found = value.reshape(-1).numpy()

@@ -12,7 +12,7 @@ from steelyard.errors import InputError
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Consensus
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.steps import bounded_lengths
+from steelyard.weighing.steps import lower_median, shortened
 
 Rows = Sequence[Sequence[float]]
 
@@ -223,21 +223,29 @@ def test_an_update_of_0_has_a_cosine_of_0(gate: Any, weights: list[float]) -> No
     assert_near(weighed.weights, [one / sum(weights) for one in weights])
 
 
-def test_a_length_does_not_count_unless_it_is_bounded() -> None:
+def test_a_bound_scales_updates_and_leaves_the_weights() -> None:
     state = {"momentum": torch.tensor([2.0, 0.0], dtype=torch.float64)}
     rows = [at(0.6, 1.0), at(0.6, 2.0), at(0.6, 40.0)]
-    assert_near(weigh(Consensus(), rows, state).weights, [1 / 3] * 3)
-    # With bound 1 the median, 2, is the most: 40 counts 2/40. With bound 3 it is 6/40.
-    assert_near(weigh(Consensus(bound=1.0), rows, state).weights, [1 / 2.05, 1 / 2.05, 0.05 / 2.05])
-    assert_near(weigh(Consensus(bound=3.0), rows, state).weights, [1 / 2.15, 1 / 2.15, 0.15 / 2.15])
+    assert weigh(Consensus(), rows, state).scale is None
+    for bound, factor in ((1.0, 2 / 40), (3.0, 6 / 40)):  # the median norm is 2
+        weighed = weigh(Consensus(bound=bound), rows, state)
+        assert_near(weighed.weights, [1 / 3] * 3)
+        assert weighed.scale is not None
+        assert_near(weighed.scale, [1, 1, factor])
 
 
-def test_bounded_lengths_by_hand() -> None:
-    norms = torch.tensor([4.0, 0.0, 2.0, 10.0], dtype=torch.float64)  # the lower median is 2
-    assert_near(bounded_lengths(norms, 1.0), [0.5, 1, 1, 0.2])
-    assert_near(bounded_lengths(norms, 2.0), [1, 1, 1, 0.4])
-    assert_near(bounded_lengths(norms, 0.0), [1, 1, 1, 1])
-    assert_near(bounded_lengths(torch.zeros(3, dtype=torch.float64), 1.0), [1, 1, 1])
+def test_the_momentum_is_made_of_the_scaled_updates() -> None:
+    rows = [[1.0, 0.0], [2.0, 0.0], [40.0, 0.0]]
+    momentum = run(Consensus(bound=1.0, beta=0.5), [rows])[-1].state["momentum"]
+    counts = run(Consensus(bound=1.0, beta=0.5), [rows])[-1].weights.tolist()
+    assert_near(momentum, [0.5 * (counts[0] + 2 * counts[1] + 2 * counts[2]), 0.0])
+
+
+def test_shortened_by_hand() -> None:
+    norms = torch.tensor([4.0, 0.0, 2.0, 10.0], dtype=torch.float64)
+    assert_near(shortened(norms, torch.tensor(2.0, dtype=torch.float64)), [0.5, 1, 1, 0.2])
+    assert_near(shortened(norms, lower_median(norms)), [0.5, 1, 1, 0.2])
+    assert_near(shortened(norms * 0, torch.tensor(0.0, dtype=torch.float64)), [1, 1, 1, 1])
 
 
 @pytest.mark.parametrize("gate", ["hard", "soft"])
@@ -248,13 +256,6 @@ def test_without_a_direction_samples_count_and_nothing_is_remembered(gate: Any) 
     assert_near(second.weights, run(Consensus(gate=gate), [still])[-1].weights.tolist())
     assert float(second.evidence["fell_back"]) == 1
     assert not [key for key in second.state if key.startswith("cosines/")]
-
-
-def test_a_bound_that_makes_all_scores_0_falls_back_too() -> None:
-    """The median norm is 0: the one client that moves is cut to that, and the others do not agree."""
-    first, second = run(Consensus(bound=1.0), [[[1.0, 0.0]] * 3, [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]])
-    assert_near(second.weights, first.weights.tolist())
-    assert float(second.evidence["fell_back"]) == 1
 
 
 def test_the_momentum_is_offered_as_a_direction_and_nothing_before_the_first_round() -> None:

@@ -30,14 +30,14 @@ class Transcription:
         if self.v is not None:
             scores = {i: self.score(i, v_i) for i, v_i in updates.items()}
             if sum(scores.values()) > 0:
-                if rule.bound:
-                    norms = sorted(float(np.linalg.norm(v_i)) for v_i in updates.values())
-                    most = rule.bound * norms[(len(norms) - 1) // 2]
-                    for i, v_i in updates.items():
-                        scores[i] *= min(1.0, most / float(np.linalg.norm(v_i)))
                 a = {i: scores[i] / sum(scores.values()) for i in updates}
         smoothed = a if rule.momentum == "weights" else by_samples
-        mean = sum(smoothed[i] * updates[i] for i in updates)
+        bounded = dict(updates)
+        if rule.bound:
+            norms = sorted(float(np.linalg.norm(v_i)) for v_i in updates.values())
+            most = rule.bound * norms[(len(norms) - 1) // 2]
+            bounded = {i: min(1.0, most / float(np.linalg.norm(v_i))) * v_i for i, v_i in updates.items()}
+        mean = sum(smoothed[i] * bounded[i] for i in updates)
         before = np.zeros_like(mean) if self.v is None else self.v
         self.v = rule.beta * before + (1 - rule.beta) * mean
         return a

@@ -112,8 +112,8 @@ def ivar_vb(x: Mapping[str, Array], variances: Variances) -> dict[str, float]:
     """Eqs. 10 to 13 for one round, then the round joins the past."""
     tau2 = float(np.mean([np.mean(x_j**2) for x_j in x.values()]))
     noise, a, step = dict.fromkeys(x, tau2), dict.fromkeys(x, 1 / len(x)), 1.0
-    for _ in range(100):
-        if step <= 1e-9:
+    for _ in range(5000):
+        if step <= 1e-12:
             break
         sigma2 = variances.of(noise)
         lam = 1 / (1 / tau2 + sum(1 / sigma2[j] for j in x))

@@ -156,10 +156,11 @@ def test_what_all_updates_have_in_common_does_not_matter(
 def flat_prior(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """IVAR-VB with τ² = ∞: eqs. 10, 11 and 13 without the prior, until they stand still."""
     sigma2 = np.mean((x - x.mean(axis=0)) ** 2, axis=1)
-    for _ in range(300):
+    for _ in range(5000):
         lam = 1 / sum(1 / sigma2)
         a = lam / sigma2
         sigma2 = np.array([lam + np.mean((x_j - a @ x) ** 2) for x_j in x])
+        sigma2 = np.maximum(sigma2, 1e-3 * np.median(sigma2))
     return a
 
 

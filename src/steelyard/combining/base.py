@@ -14,6 +14,9 @@ class Combiner(ABC):
     needs: ClassVar[frozenset[str]] = frozenset({"mean"})
     """The slots of a message that the rule reads."""
 
+    allows_negative_weights: ClassVar[bool] = True
+    """Whether negative weights have a meaning for the rule."""
+
     @abstractmethod
     def combine(self, stack: Stack, weights: Tensor) -> Combined:
         """Merge the stack [J, K] with weights [J] float64."""

@@ -1,6 +1,7 @@
 """The coordinate-wise median (Yin et al., 2018)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -15,6 +16,8 @@ TOLERANCE = 1e-9  # cumulative weights this close to 0.5 count as 0.5, which lea
 @dataclass(frozen=True)
 class Median(Combiner):
     """The weighted median of each coordinate; the mean of the two middle values where there are two."""
+
+    allows_negative_weights: ClassVar[bool] = False
 
     def combine(self, stack: Stack, weights: Tensor) -> Combined:
         def keep(borders: Array) -> Array:

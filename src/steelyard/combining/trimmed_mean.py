@@ -1,6 +1,7 @@
 """The coordinate-wise trimmed mean (Yin et al., 2018)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +17,8 @@ class TrimmedMean(Combiner):
     """The mean of each coordinate without the lowest and the highest `trim` share of the weight."""
 
     trim: float = 0.2
+
+    allows_negative_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:

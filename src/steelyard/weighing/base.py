@@ -20,9 +20,17 @@ class Weigher(ABC):
     offers: ClassVar[frozenset[str]] = frozenset()
     """Names of the vectors that `offer` sends to the clients."""
 
+    @property
+    def may_be_negative(self) -> bool:
+        """Whether a client can get a negative weight."""
+        return False
+
     def init(self) -> State:
         """The state before the first round."""
         return EMPTY
+
+    def check(self, clients: int) -> None:  # noqa: B027 - few rules have such settings
+        """Raise an InputError if the settings make no sense for this number of clients in a round."""
 
     @abstractmethod
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:

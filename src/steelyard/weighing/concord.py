@@ -19,14 +19,16 @@ from steelyard.errors import InputError
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.majority import cosines
+from steelyard.weighing.majority import cosines, larger_camp
 from steelyard.weighing.memory import recall, remember
-from steelyard.weighing.steps import TINY, normalised
+from steelyard.weighing.steps import TINY, lower_median, normalised, shortened
 
+MIN_COHERENCE = 0.001  # mean cosine: below it, a round does not show who agrees
 MAX_COHERENCE = 0.2  # mean cosine: more coherent rounds do not count more, so that no single round decides
 PRIOR_COHERENCE = 0.2  # weight, in coherence, of a prior agreement of 0 for each client
 MIN_USUAL_AGREEMENT = 0.15  # lower limit of the usual agreement that clients are compared with
 TRUST_ITERATIONS = 5  # trust depends on the agreement with trusted clients, so it is computed repeatedly
+MAX_CONTRIBUTION = 0.9  # median norms: how far a client with few examples can move the model
 NOISE_CORRELATION = (
     0.1,
     0.3,
@@ -70,7 +72,8 @@ class Concord(Weigher):
     to an agreement of −½ `tolerance` × the usual one (the mean of the upper half), and none from twice that.
     An update uncorrelated with all others is noise. An update that goes further in the common direction than
     `reach` × the median norm counts less the further it goes. Honest long updates go sideways, towards a
-    client's own classes, and are not affected. `memory` is the discount of earlier rounds.
+    client's own classes, and are not affected; but no client moves the model by more than 0.9 × the median
+    norm (or n_j/n, if that is more). `memory` is the discount of earlier rounds.
     """
 
     tolerance: float = 0.5
@@ -94,12 +97,13 @@ class Concord(Weigher):
         angles = cosines(geometry)
         unknown = torch.zeros(len(History._fields), dtype=torch.float64)
         before = History(*recall(state, "history", round.clients, unknown).unbind(1))
-        trust = self.trust(before)
+        trust = first_trust(angles, self.trust(before))
         for _ in range(TRUST_ITERATIONS):
             history = before.updated(this_round(angles, trust), self.memory)
             trust = self.trust(history)
-        common_lengths = geometry.norms * towards_others(angles, trust)
-        length_factor = limit_lengths(common_lengths, self.reach * float(geometry.norms.median()))
+        norms, median = geometry.norms, lower_median(geometry.norms)
+        common_lengths = norms * towards_others(angles, trust)
+        length_factor = limit_lengths(common_lengths, self.reach * float(median))
         scores = round.num_examples * trust * length_factor
         weights = normalised(scores if bool(scores.sum() > 0) else round.num_examples)
         new_state = remember(state, round.clients, history=torch.stack(history, dim=1))
@@ -109,7 +113,9 @@ class Concord(Weigher):
             "length_factor": length_factor,
             "coherence": coherence(angles, trust),
         }
-        return Weighed(weights, {**new_state, "step": geometry.mix(weights)}, evidence)
+        share = (round.num_examples / round.num_examples.sum()).clamp(min=MAX_CONTRIBUTION)
+        scale = shortened(weights * norms, share * median)
+        return Weighed(weights, {**new_state, "step": geometry.mix(weights * scale)}, evidence, scale)
 
     def trust(self, history: History) -> Tensor:
         """[J] from 0, for clients that point against the others or send noise, to 1."""
@@ -117,6 +123,18 @@ class Concord(Weigher):
 
     def offer(self, state: State) -> Mapping[str, Tensor]:
         return {"direction": state["step"]} if "step" in state else EMPTY
+
+
+def first_trust(angles: Tensor, trust: Tensor) -> Tensor:
+    """The trust to start a round from: that of earlier rounds, or the larger camp if it has no coherence.
+
+    With nearly half of the clients reversed, the mean cosine of all is 0 and shows nothing. A camp must have
+    more than half of the trust.
+    """
+    if bool(coherence(angles, trust) > MIN_COHERENCE):
+        return trust
+    members = larger_camp(angles, trust).votes
+    return members if bool(members.sum() > trust.sum() / 2) else trust
 
 
 def this_round(angles: Tensor, trust: Tensor) -> History:

@@ -16,7 +16,7 @@ from steelyard.errors import InputError, unknown
 from steelyard.types import EMPTY, ClientId, RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.steps import TINY, bounded_lengths, normalised
+from steelyard.weighing.steps import TINY, lower_median, normalised, shortened
 
 Gate = Literal["hard", "soft"]
 Source = Literal["weights", "samples"]
@@ -30,7 +30,7 @@ class Consensus(Weigher):
     is exp(−alpha · variance) of a client's last `window` cosines. The momentum is beta × the old momentum +
     (1 − beta) × the round's mean, which uses these weights or, with `momentum = "samples"`, n_j/n. In the
     first round, and when all scores are 0, the weights are n_j/n and the evidence `fell_back` is 1. `bound`
-    limits the norm with which an update counts to `bound` × the median norm; 0 means no limit. With
+    scales longer updates down to `bound` × the median norm before they are mixed; 0 means no limit. With
     gamma = 0 only reliability counts, with alpha = 0 only consensus.
     """
 
@@ -65,10 +65,13 @@ class Consensus(Weigher):
         history = extended(state, round.clients, cosine, self.window) if has_direction else state
         reliability = torch.exp(-self.alpha * variances(history, round.clients))
         consensus = (cosine.clamp(min=0.0) if self.gate == "hard" else (1 + cosine) / 2) ** self.gamma
-        scores = reliability * consensus * bounded_lengths(geometry.norms, self.bound)
+        scores = reliability * consensus
         fell_back = not has_direction or not bool(scores.sum() > 0)
         weights = samples if fell_back else normalised(scores)
-        mean = geometry.mix(weights if self.momentum == "weights" else samples)
+        norms = geometry.norms
+        scale = shortened(norms, self.bound * lower_median(norms)) if self.bound else None
+        shares = weights if self.momentum == "weights" else samples
+        mean = geometry.mix(shares if scale is None else shares * scale)
         momentum = (1 - self.beta) * mean + (0 if before is None else self.beta * before)
         evidence = {
             "cosine": cosine,
@@ -76,7 +79,7 @@ class Consensus(Weigher):
             "reliability": reliability,
             "fell_back": torch.tensor(float(fell_back)),
         }
-        return Weighed(weights, {**history, "momentum": momentum}, evidence)
+        return Weighed(weights, {**history, "momentum": momentum}, evidence, scale)
 
     def offer(self, state: State) -> Mapping[str, Tensor]:
         return {"direction": state["momentum"]} if "momentum" in state else EMPTY

@@ -4,17 +4,28 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from steelyard.errors import COUNT, NOT_NEGATIVE, POSITIVE, UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.steps import fixed_point, normalised, sample_prior, typical
+from steelyard.weighing.steps import (
+    FixedPoint,
+    fixed_point,
+    lower_median,
+    normalised,
+    relative_lengths,
+    sample_prior,
+)
+
+MIN_DISTANCE = 1e-6  # in median norms: smaller distances are rounding
 
 
 @dataclass(frozen=True)
 class GeometricMedian(Weigher):
     """The point with the smallest sum of distances to the updates, by the smoothed Weiszfeld algorithm.
 
-    a_j ∝ n_j^samples / max(ν, ‖x_j − y‖), where ν is `smoothing` times the typical distance from the mean.
+    a_j ∝ n_j^samples / max(ν, ‖x_j − y‖), where ν is `smoothing` times the typical distance between updates.
+    Neither ν nor the start uses the mean, which a single client can move anywhere.
     """
 
     samples: float = 0.0
@@ -23,14 +34,24 @@ class GeometricMedian(Weigher):
     iterations: int = 100
     tolerance: float = 1e-9
 
+    def __post_init__(self) -> None:
+        where = "weighing rule 'geometric-median': "
+        check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, smoothing=POSITIVE)
+        check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
+
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior = sample_prior(round.num_examples, self.samples, self.cap)
-        nu = self.smoothing * typical(geometry.distances(prior).sqrt())
+        apart = geometry.middle_distances
+        nu = self.smoothing * max(lower_median(apart), MIN_DISTANCE * lower_median(geometry.norms))
+        if not bool(nu > 0):  # more than half of the updates are 0
+            weights = normalised(prior * (apart == 0))
+            return Weighed(weights, state, {"distance": apart, **FixedPoint(weights, 0, True).evidence})
 
         def step(weights: Tensor) -> Tensor:
-            distance = geometry.distances(weights).sqrt()
-            return normalised(prior / distance.clamp(min=nu)) if bool(nu > 0) else prior
+            return normalised(prior / geometry.distances(weights).sqrt().clamp(min=nu))
 
-        result = fixed_point(step, prior, self.iterations, self.tolerance)
+        start = normalised(prior / apart.clamp(min=nu))
+        lengths = relative_lengths(geometry.norms)
+        result = fixed_point(step, start, self.iterations, self.tolerance, lengths)
         distance = geometry.distances(result.weights).sqrt()
         return Weighed(result.weights, state, {"distance": distance, **result.evidence})

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Updates = Tensor | Sequence[Tensor] | np.memmap
-"""J updates of K coordinates: a matrix, vectors of equal length, or a file."""
+Updates = Tensor | Sequence[Tensor | np.memmap] | np.memmap
+"""J updates of K coordinates: a matrix, vectors of equal length, or a file or some of its rows."""
 
 BLOCK_BYTES = 4 << 20  # size of a float64 block: small enough to stay in the cache between two reads
 ROWS_PER_READ = 16  # rows of a file to read before its pages, up to 2 MB per row, are released
@@ -103,6 +103,14 @@ class Geometry:
         distances = squares.unsqueeze(0) + squares.unsqueeze(1) - 2 * self.products.gram
         return distances.clamp_(min=0.0).fill_diagonal_(0.0)
 
+    @cached_property
+    def middle_distances(self) -> Tensor:
+        """Each update's distance to the middle one of the others, [J] float64.
+
+        A minority of clients cannot change this for the rest, as it could the distance from a mean.
+        """
+        return self.pairwise.sort(dim=1).values[:, len(self) // 2].sqrt()
+
     def distances(self, weights: Tensor) -> Tensor:
         """‖x_j − Σ a_i x_i‖², [J] float64, for any weights a."""
         return self.products.distances(weights, weights.sum())
@@ -172,7 +180,7 @@ def blocks(updates: Updates) -> Iterator[tuple[slice, Tensor]]:
             block.copy_(in_memory(updates[:, columns]))
         else:
             for row, update in zip(block, updates, strict=True):
-                row.copy_(update[columns])
+                row.copy_(in_memory(update[columns]))
         yield columns, block
 
 
@@ -182,11 +190,15 @@ def block_width(rows: int) -> int:
 
 
 def in_memory(part: Updates | NDArray[Any]) -> Tensor:
-    """A part of the updates as a matrix in memory."""
+    """A part of the updates in memory: a matrix, or one vector."""
     if isinstance(part, Tensor):
         return part
     if not isinstance(part, np.ndarray):
-        return torch.stack(list(part))
+        return torch.stack([in_memory(row) for row in part])
+    if part.ndim == 1:
+        row = np.array(part)
+        _release_pages(part)
+        return torch.from_numpy(row)
     copied = np.empty(part.shape, part.dtype)
     for start in range(0, len(part), ROWS_PER_READ):
         copied[start : start + ROWS_PER_READ] = part[start : start + ROWS_PER_READ]

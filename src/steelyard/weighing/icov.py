@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.errors import InputError
+from steelyard.errors import COUNT, NOT_NEGATIVE, Range, check_settings
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.ivar import NoiseHistory, infer
-from steelyard.weighing.steps import fixed_point, normalised
+from steelyard.weighing.steps import fixed_point, normalised, typical
 
 MIN_NOISE = 1e-9  # smallest noise variance, as a share of the largest eigenvalue: below it is rounding
 
@@ -44,9 +44,18 @@ def leading_directions(residuals: Tensor, factors: int) -> Tensor:
     return F.pad(scaled, (0, factors - scaled.shape[1]))
 
 
-def check_factors(rule: str, factors: int) -> None:
-    if factors < 1:
-        raise InputError(f"weighing rule {rule!r}: factors must be at least 1, not {factors}.")
+def are_comparable(variances: Tensor) -> bool:
+    """Whether the typical variance is more than rounding beside the largest one.
+
+    It is not where most updates are equal, or where one is longer than the rest by many orders of magnitude.
+    """
+    return bool(typical(variances) > MIN_NOISE * variances.max())
+
+
+def check_icov(rule: str, weigher: Weigher, **others: Range) -> None:
+    """Check the settings that all ICOV rules have, and others."""
+    ranges = {"factors": COUNT, "iterations": COUNT, "tolerance": NOT_NEGATIVE, **others}
+    check_settings(f"weighing rule {rule!r}: ", weigher, **ranges)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,11 @@ class IcovMle(Weigher):
     tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_factors("icov-mle", self.factors)
+        check_icov("icov-mle", self)
+
+    @property
+    def may_be_negative(self) -> bool:
+        return not self.clip
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         start, _ = infer(geometry, NoiseHistory.of({}, round, 0.0), 100, self.tolerance)

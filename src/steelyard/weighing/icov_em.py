@@ -14,12 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard.errors import SHARE
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
+from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
 from steelyard.weighing.ivar import NoiseHistory, infer
-from steelyard.weighing.steps import fixed_point, normalised, sample_prior, typical
+from steelyard.weighing.steps import fixed_point, normalised, typical
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class IcovEm(Weigher):
     """ICOV by expectation-maximisation: clients with correlated errors count as one.
 
     `factors` is the largest number of factors to try. A client's noise is at least `floor` times the typical
-    variance. `clip` sets negative weights to 0.
+    variance. `clip` sets negative weights to 0. Where variances differ by more than 10⁹, the weights are
+    those of ivar-vb.
     """
 
     factors: int = 2
@@ -37,20 +39,25 @@ class IcovEm(Weigher):
     tolerance: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_factors("icov-em", self.factors)
+        check_icov("icov-em", self, floor=SHARE)
+
+    @property
+    def may_be_negative(self) -> bool:
+        return not self.clip
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
-        equal = sample_prior(round.num_examples, 0.0, 1.0)
         start, _ = infer(geometry, NoiseHistory.of({}, round, 0.0), 100, self.tolerance)
         weights = normalised(start.weights)
         residuals = geometry.around(weights) / geometry.size
         scale = typical(residuals.diagonal())
-        if not bool(scale > 0):  # all updates are equal
-            return Weighed(equal, state)
+        if not are_comparable(residuals.diagonal()):  # no factors can be found: ivar-vb's weights
+            variance = residuals.diagonal().clamp(min=0.0)
+            none = torch.zeros((), dtype=torch.float64)
+            return Weighed(weights, state, {"variance": variance, "factors": none, **start.evidence})
         second = geometry.gram / geometry.size / scale
         power = (weights @ second @ weights).clamp(min=self.floor)
         best: tuple[float, Tensor, Fit, dict[str, Tensor]] | None = None
-        for factors in range(min(self.factors, max(0, len(equal) - 3)) + 1):
+        for factors in range(min(self.factors, max(0, len(weights) - 3)) + 1):
             latent = leading_directions(residuals / scale, factors)
             fit = Fit(latent, (residuals.diagonal() / scale).clamp(min=self.floor), power)
 

@@ -6,21 +6,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard.errors import SHARE
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry, Products
-from steelyard.weighing.icov import check_factors, factor_gls, leading_directions
+from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
 from steelyard.weighing.ivar import NoiseHistory, infer
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, fixed_point, normalised, sample_prior, typical
+
+MIN_LATENT = 1e-6  # the length of latent vectors below which there is no factor
 
 
 @dataclass(frozen=True)
 class IcovVb(Weigher):
     """ICOV by variational Bayes, with a noise level for each client as in Algorithm 2.
 
-    Starts from the variances of ivar-vb and the leading directions of its residuals, or from the clients'
-    remembered latent vectors. The weights are generalised least squares; `clip` sets negative ones to 0. A
+    Starts from the variances of ivar-vb and the leading directions of its residuals, or from the directions
+    of the clients' remembered latent vectors. σ_j² is the mean over a client's rounds; `memory` is the
+    discount of earlier ones. The weights are generalised least squares; `clip` sets negative ones to 0. A
     client's noise is at least `floor` times the typical squared distance from ivar-vb's estimate, so that it
     does not vanish for clients that the factors explain completely.
     """
@@ -33,32 +37,39 @@ class IcovVb(Weigher):
     tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        check_factors("icov-vb", self.factors)
+        check_icov("icov-vb", self, floor=SHARE, memory=SHARE)
+
+    @property
+    def may_be_negative(self) -> bool:
+        return not self.clip
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         history = NoiseHistory.of(state, round, self.memory)
         equal = sample_prior(round.num_examples, 0.0, 1.0)
         start, noise = infer(geometry, history, self.iterations, self.tolerance)
-        distances = geometry.distances(normalised(start.weights))
-        if not bool(distances.max() > 0):  # all updates are equal
-            return Weighed(equal, state)
+        weights = normalised(start.weights)
+        distances = geometry.distances(weights)
+        if not are_comparable(distances):  # no factors can be found: ivar-vb's weights
+            evidence = {"variance": history.mean_with(noise), **start.evidence}
+            return Weighed(weights, history.updated(state, round, noise), evidence)
         latent = recall(state, "latent", round.clients, torch.zeros(self.factors, dtype=torch.float64))
-        if not bool(latent.any()):
-            latent = leading_directions(geometry.around(normalised(start.weights)), self.factors)
-            latent = latent / torch.linalg.vector_norm(latent[:, 0]).clamp(min=TINY)
+        if not bool(latent.norm() > MIN_LATENT):  # unknown, or no factor was found in earlier rounds
+            latent = leading_directions(geometry.around(weights), self.factors)
+        latent = latent / latent.norm(dim=0).max().clamp(min=TINY)
         posterior = initial_posterior(geometry, history.mean_with(noise), latent)
         min_noise = self.floor * typical(distances) / geometry.size
 
-        def step(weights: Tensor) -> Tensor:
+        def step(_: Tensor) -> Tensor:
             nonlocal posterior
             posterior = vb_step(posterior, geometry, history, min_noise)
-            return factor_gls(*loadings_and_noise(posterior), self.clip)
+            return factor_gls(*loadings_and_noise(posterior, history), self.clip)
 
         result = fixed_point(step, equal, self.iterations, self.tolerance)
         new_state = history.updated(state, round, posterior.noise)
         new_state = remember(new_state, round.clients, latent=posterior.latent)
         evidence = {
-            "variance": posterior.scale_u * posterior.latent.square().sum(dim=1) + posterior.noise,
+            "variance": posterior.scale_u * posterior.latent.square().sum(dim=1)
+            + history.mean_with(posterior.noise),
             **result.evidence,
         }
         return Weighed(result.weights, new_state, evidence)
@@ -154,7 +165,7 @@ def inner_with_residuals(truth: Tensor, directions: Tensor, products: Products) 
     return mixed - coefficients @ mixed + offset + rest * along
 
 
-def loadings_and_noise(posterior: FactorPosterior) -> tuple[Tensor, Tensor]:
-    """V and σ_j² of Φ = V Vᵀ + diag(σ_j²), up to a common factor."""
-    scale = posterior.noise.max()
-    return posterior.latent * (posterior.scale_u / scale).sqrt(), posterior.noise / scale
+def loadings_and_noise(posterior: FactorPosterior, history: NoiseHistory) -> tuple[Tensor, Tensor]:
+    """V and σ_j² of Φ = V Vᵀ + diag(σ_j²), up to a common factor; σ_j² is averaged over rounds."""
+    noise = history.mean_with(posterior.noise)
+    return posterior.latent * (posterior.scale_u / noise.max()).sqrt(), noise / noise.max()

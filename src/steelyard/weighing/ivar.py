@@ -4,16 +4,31 @@ Each update is a noisy observation of an unknown truth, x_j ~ N(y, σ_j² I). Th
 client is inferred together with y, from inner products of the updates only.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from steelyard.errors import COUNT, NOT_NEGATIVE, SHARE, UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.memory import recall, remember
-from steelyard.weighing.steps import FixedPoint, fixed_point, inverse, normalised, sample_prior, typical
+from steelyard.weighing.steps import (
+    FixedPoint,
+    extrapolated,
+    fixed_point,
+    inverse,
+    normalised,
+    relative_lengths,
+    sample_prior,
+    typical,
+)
+
+MAX_RELATIVE_NOISE = 1e12  # of one round, in typical variances: an update a million times as long as usual
+PLAIN_STEPS = 100  # of ivar-vb, before steps are extrapolated
+MIN_VARIANCE = 1e-12  # of extrapolated variances, as a share of the updates' mean square
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,7 @@ class NoiseHistory:
     def updated(self, state: State, round: RoundInfo, noise: Tensor) -> State:
         scale = typical(noise)
         relative = noise / scale if bool(scale > 0) else torch.ones_like(noise)
+        relative = relative.clamp(max=MAX_RELATIVE_NOISE)
         rows = torch.stack([self.total + relative, self.rounds + 1], dim=1)
         return remember(state, round.clients, noise=rows)
 
@@ -64,6 +80,11 @@ class IvarMle(Weigher):
     iterations: int = 20
     tolerance: float = 1e-9
 
+    def __post_init__(self) -> None:
+        where = "weighing rule 'ivar-mle': "
+        check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, memory=SHARE, floor=SHARE)
+        check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
+
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior, equal = (sample_prior(round.num_examples, power, self.cap) for power in (self.samples, 0.0))
         history = NoiseHistory.of(state, round, self.memory)
@@ -72,7 +93,8 @@ class IvarMle(Weigher):
             variance = history.mean_with(geometry.distances(weights) / geometry.size)
             return normalised(inverse(variance, self.floor))
 
-        result = fixed_point(step, equal, self.iterations, self.tolerance)
+        lengths = relative_lengths(geometry.norms)
+        result = fixed_point(step, equal, self.iterations, self.tolerance, lengths)
         noise = geometry.distances(result.weights) / geometry.size
         evidence = {"variance": history.mean_with(noise), **result.evidence}
         return Weighed(normalised(prior * result.weights), history.updated(state, round, noise), evidence)
@@ -82,36 +104,48 @@ class IvarMle(Weigher):
 class IvarVb(Weigher):
     """IVAR by variational Bayes: the prior and the uncertainty of the truth keep variances from collapsing.
 
-    Eqs. 10 to 13. The weights are normalised, because with the zero-mean prior they sum to less than 1, which
-    would shrink every step. `memory`, `samples` and `cap` are as in ivar-mle.
+    Eqs. 10 to 13, until they converge. With few clients or coordinates that uncertainty does not suffice, so
+    variances are at least `floor` times the typical one, as in ivar-mle. The weights are normalised, because
+    with the zero-mean prior they sum to less than 1, which would shrink every step. `memory`, `samples` and
+    `cap` are as in ivar-mle.
     """
 
     samples: float = 0.0
     cap: float = 3.0
     memory: float = 1.0
-    iterations: int = 100
+    floor: float = 1e-3
+    iterations: int = 2000
     tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        where = "weighing rule 'ivar-vb': "
+        check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, memory=SHARE, floor=SHARE)
+        check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior = sample_prior(round.num_examples, self.samples, self.cap)
         history = NoiseHistory.of(state, round, self.memory)
-        result, noise = infer(geometry, history, self.iterations, self.tolerance)
+        result, noise = infer(geometry, history, self.iterations, self.tolerance, self.floor)
         evidence = {"variance": history.mean_with(noise), **result.evidence}
         return Weighed(normalised(prior * result.weights), history.updated(state, round, noise), evidence)
 
 
 def infer(
-    geometry: Geometry, history: NoiseHistory, iterations: int, tolerance: float
+    geometry: Geometry, history: NoiseHistory, iterations: int, tolerance: float, floor: float = 0.0
 ) -> tuple[FixedPoint, Tensor]:
-    """The weights of the posterior mean on the updates, which sum to at most 1, and each client's noise."""
+    """The weights of the posterior mean on the updates, which sum to at most 1, and each client's noise.
+
+    Where a few clients are far less noisy than the rest, the steps become tiny long before the end, so from
+    step `PLAIN_STEPS` on they are extrapolated.
+    """
     size = geometry.size
     equal = torch.full((len(geometry),), 1 / len(geometry), dtype=torch.float64)
     tau = geometry.gram.diagonal().mean() / size  # τ², the prior's variance
     if not bool(tau > 0):
         return FixedPoint(equal, 0, True), torch.zeros_like(equal)
-    noise = torch.full_like(equal, float(tau))
+    noise, smallest = torch.full_like(equal, float(tau)), MIN_VARIANCE * float(tau)
 
-    def step(weights: Tensor) -> Tensor:
+    def step(_: Tensor) -> Tensor:
         nonlocal tau, noise
         precision = 1 / history.mean_with(noise)
         uncertainty = 1 / (1 / tau + precision.sum())  # λ, eq. 10
@@ -119,6 +153,29 @@ def infer(
         square = (following @ geometry.gram @ following).clamp(min=0.0)  # rounding can make it negative
         tau = uncertainty + square / size  # eq. 12
         noise = uncertainty + geometry.distances(following) / size  # eq. 13
+        if floor:
+            noise = noise.clamp(min=floor * float(typical(noise)))
         return following
 
-    return fixed_point(step, equal, iterations, tolerance), noise
+    plain, lengths = min(iterations, PLAIN_STEPS), relative_lengths(geometry.norms)
+    result = fixed_point(step, equal, plain, tolerance, lengths)
+    if result.converged or plain == iterations:
+        return result, noise
+    longest, residual = 4.0, math.inf
+
+    def long_step(weights: Tensor) -> Tensor:
+        nonlocal tau, noise, longest, residual
+        start = torch.cat([noise, tau.view(1)])
+        step(weights)
+        first = torch.cat([noise, tau.view(1)])
+        step(weights)
+        second = torch.cat([noise, tau.view(1)])
+        before, residual = residual, float((second / first).log().abs().max())
+        longest = 2 * longest if residual < before else 1.0
+        reached = extrapolated(start, first, second, longest)
+        if bool((reached > smallest).all()):
+            noise, tau = reached[:-1], reached[-1]
+        return step(weights)
+
+    result = fixed_point(long_step, result.weights, (iterations - plain) // 3, tolerance, lengths)
+    return result._replace(iterations=plain + 3 * result.iterations), noise

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from steelyard.errors import InputError
+from steelyard.errors import COUNT_OR_ZERO, InputError, check_setting
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
@@ -26,15 +26,24 @@ def krum_scores(geometry: Geometry, f: int) -> Tensor:
     return nearest.sum(dim=1)
 
 
+def most_adversaries(clients: int) -> int:
+    """The largest number that Krum tolerates: 2f + 2 must be less than the number of clients."""
+    return max(0, (clients - 3) // 2)
+
+
 def expected_adversaries(f: int | None, clients: int) -> int:
-    """`f`, at most and by default the largest number that Krum tolerates."""
-    limit = max(0, (clients - 3) // 2)
+    """`f`, by default the largest number that Krum tolerates, and at most that in rounds with few replies."""
+    limit = most_adversaries(clients)
     return limit if f is None else min(f, limit)
 
 
-def check_f(rule: str, f: int | None) -> None:
-    if f is not None and f < 0:
-        raise InputError(f"weighing rule {rule!r}: f must be at least 0, not {f}.")
+def check_f(rule: str, f: int | None, clients: int | None = None, limit: int = 0) -> None:
+    """Raise an InputError if `f` is no number of adversaries, or more than the limit for so many clients."""
+    check_setting(f"weighing rule {rule!r}: f", f, COUNT_OR_ZERO)
+    if clients is not None and f is not None and f > limit:
+        raise InputError(
+            f"weighing rule {rule!r}: f is {f}, but must be at most {limit} for {clients} clients in a round."
+        )
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,9 @@ class Krum(Weigher):
     def __post_init__(self) -> None:
         check_f("krum", self.f)
 
+    def check(self, clients: int) -> None:
+        check_f("krum", self.f, clients, most_adversaries(clients))
+
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         scores = krum_scores(geometry, expected_adversaries(self.f, len(geometry)))
         return Weighed(normalised(lowest(scores, 1)), state, {"score": scores})
@@ -62,6 +74,9 @@ class MultiKrum(Weigher):
 
     def __post_init__(self) -> None:
         check_f("multi-krum", self.f)
+
+    def check(self, clients: int) -> None:
+        check_f("multi-krum", self.f, clients, most_adversaries(clients))
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         f = expected_adversaries(self.f, len(geometry))

@@ -28,6 +28,14 @@ class Nnm(Weigher):
                 f"nnm cannot wrap {type(self.rule).__name__}, which sends vectors to the clients."
             )
 
+    @property
+    def may_be_negative(self) -> bool:
+        return self.rule.may_be_negative
+
+    def check(self, clients: int) -> None:
+        check_f("nnm", self.f, clients, (clients - 1) // 2)
+        self.rule.check(clients)
+
     def init(self) -> State:
         return self.rule.init()
 

@@ -1,5 +1,6 @@
 """A running mean for each pair of clients, kept in a rule's state for the most recently seen clients."""
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,11 +26,11 @@ class Pairs(NamedTuple):
         if "pair_clients" not in state:
             empty = torch.zeros(0, 0, dtype=torch.float64)
             return cls((), empty, empty)
-        names = bytes(state["pair_clients"].tolist()).decode().split("\0")
+        names = json.loads(bytes(state["pair_clients"].tolist()))
         return cls(tuple(names), state["pair_total"], state["pair_rounds"])
 
     def state(self) -> State:
-        names = torch.tensor(list("\0".join(self.clients).encode()), dtype=torch.uint8)
+        names = torch.tensor(list(json.dumps(self.clients).encode()), dtype=torch.uint8)
         return {"pair_clients": names, "pair_total": self.total, "pair_rounds": self.rounds}
 
     def updated(self, clients: Sequence[ClientId], values: Tensor, memory: float) -> "Pairs":

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from steelyard.errors import UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
@@ -15,6 +16,9 @@ class Samples(Weigher):
     """
 
     cap: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings("weighing rule 'samples': ", self, cap=UP_TO_INFINITY)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         counts = round.num_examples

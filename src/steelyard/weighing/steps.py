@@ -26,17 +26,37 @@ class FixedPoint(NamedTuple):
 
 
 def fixed_point(
-    step: Callable[[Tensor], Tensor], start: Tensor, iterations: int, tolerance: float
+    step: Callable[[Tensor], Tensor],
+    start: Tensor,
+    iterations: int,
+    tolerance: float,
+    lengths: Tensor | float = 1.0,
 ) -> FixedPoint:
-    """Repeat `step` on the weights until none of them changes by more than `tolerance`."""
+    """Repeat `step` on the weights until none of them changes by more than `tolerance`.
+
+    With `lengths` [J] (see `relative_lengths`), a change counts by how far it moves the merged update.
+    """
     weights = start
     for number in range(1, iterations + 1):
         following = step(weights)
-        change = float((following - weights).abs().max())
+        change = float(((following - weights).abs() * lengths).max())
         weights = following
         if change <= tolerance:
             return FixedPoint(weights, number, True)
     return FixedPoint(weights, iterations, False)
+
+
+def extrapolated(before: Tensor, first: Tensor, second: Tensor, longest: float) -> Tensor:
+    """Where two steps over positive numbers, from `before` to `first` to `second`, lead to.
+
+    Steps that shrink by a common factor end where their sum does: the logarithms of the numbers are continued
+    that far (SQUAREM; Varadhan and Roland, 2008), but not further than `longest` steps.
+    """
+    change = (first / before).log()
+    bend = (second / first).log() - change
+    length = (change.norm() / bend.norm().clamp(min=TINY)).clamp(1.0, longest)
+    reached: Tensor = before * (2 * length * change + length.square() * bend).exp()
+    return reached
 
 
 def normalised(scores: Tensor) -> Tensor:
@@ -54,10 +74,14 @@ def sample_prior(counts: Tensor, power: float, cap: float) -> Tensor:
     return normalised(bounded**power)
 
 
-def bounded_lengths(norms: Tensor, bound: float) -> Tensor:
-    """Factors on the weights that limit each update's norm to `bound` × the median norm; 0 means no limit."""
-    limit = bound * norms.sort().values[(len(norms) - 1) // 2]
-    return torch.where((bound > 0) & (norms > limit), limit / norms.clamp(min=TINY), 1.0)
+def lower_median(values: Tensor) -> Tensor:
+    """The median; the lower of the two in the middle where there are two."""
+    return values.sort().values[(len(values) - 1) // 2]
+
+
+def shortened(norms: Tensor, limit: Tensor) -> Tensor:
+    """Factors up to 1 that bring norms down to a limit, [J]."""
+    return torch.where(norms > limit, limit / norms.clamp(min=TINY), 1.0)
 
 
 def typical(values: Tensor) -> Tensor:
@@ -65,6 +89,11 @@ def typical(values: Tensor) -> Tensor:
     ordered = values.sort().values  # several times faster than quantile
     median = (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
     return median if bool(median > 0) else values.mean()
+
+
+def relative_lengths(norms: Tensor) -> Tensor:
+    """Norms in median norms, at least 1, [J]."""
+    return (norms / lower_median(norms).clamp(min=TINY)).clamp(min=1.0)
 
 
 def inverse(values: Tensor, floor: float) -> Tensor:
