@@ -1,11 +1,24 @@
 """Settings of local training and of the server, checked at construction."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from steelyard.errors import InputError, unknown
+from steelyard.errors import (
+    COUNT,
+    COUNT_OR_ZERO,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    InputError,
+    Range,
+    check_settings,
+    unknown,
+)
 
 Optimizer = Literal["sgd", "adam"]
+ABOVE_ZERO = Range("greater than 0", low=1, whole=True)
+BELOW_ONE = Range("at least 0 and less than 1", high=math.nextafter(1, 0))
 
 
 @dataclass(frozen=True)
@@ -26,19 +39,12 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in get_args(Optimizer):
             raise unknown("optimizer", str(self.optimizer), get_args(Optimizer))
-        for name in ("lr", "batch_size", "epochs"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"training.{name} must be greater than 0, not {getattr(self, name)}.")
-        if self.steps is not None and not self.steps >= 0:
-            raise InputError(f"training.steps must be at least 0, not {self.steps}.")
-        for name in ("batch_size", "epochs", "steps"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, int):
-                raise InputError(f"training.{name} must be a whole number, not {value}.")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"training.momentum must be at least 0 and less than 1, not {self.momentum}.")
-        if not self.weight_decay >= 0:
-            raise InputError(f"training.weight_decay must be at least 0, not {self.weight_decay}.")
+        check_settings("training.", self, lr=POSITIVE, batch_size=ABOVE_ZERO, epochs=ABOVE_ZERO)
+        check_settings("training.", self, momentum=BELOW_ONE, weight_decay=NOT_NEGATIVE, steps=COUNT_OR_ZERO)
+        if self.optimizer == "adam" and self.momentum:
+            raise InputError(
+                f"training.momentum is {self.momentum}, but adam does not use it: leave it out, or take sgd."
+            )
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,12 @@ class Server:
     """Limit on the norm of an update: a number, "median" for the median norm of the round, or "usual" for
     three times the median of these medians over the rounds so far. "usual" stops a diverging model, whose
     updates grow from round to round."""
+    max_norm_ratio: float = 100.0
+    """An update longer than this multiple of the usual norm is rejected. The usual norm is the median of the
+    round or of the last rounds, whichever is smaller. `inf` turns this off."""
+    statistics: Literal["bounded", "median", "mean"] = "bounded"
+    """How running statistics (BatchNorm) are merged: the weighted mean of values that are limited to what is
+    usual in the round, the weighted median, or the plain weighted mean, which one client can spoil."""
     geometry: Literal["mean", "precision"] = "mean"
     """What a weighing rule sees of posteriors: their means or, with "precision", their means scaled up where
     a client claims a much smaller or much larger variance than the others, which exposes false claims."""
@@ -63,18 +75,16 @@ class Server:
     """A reply that claims more examples than this is rejected."""
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise InputError(f"server.lr must be greater than 0, not {self.lr}.")
-        if not 0 <= self.momentum < 1:
-            raise InputError(f"server.momentum must be at least 0 and less than 1, not {self.momentum}.")
+        check_settings("server.", self, lr=POSITIVE, momentum=BELOW_ONE, quorum=SHARE)
+        check_settings("server.", self, average=COUNT, max_examples=COUNT)
+        if not self.max_norm_ratio > 1:
+            raise InputError(f"server.max_norm_ratio must be greater than 1, not {self.max_norm_ratio}.")
+        if self.statistics not in ("bounded", "median", "mean"):
+            raise InputError(
+                f"server.statistics must be 'bounded', 'median' or 'mean', not {self.statistics!r}."
+            )
         if self.geometry not in ("mean", "precision"):
             raise InputError(f"server.geometry must be 'mean' or 'precision', not {self.geometry!r}.")
-        if not 0 <= self.quorum <= 1:
-            raise InputError(f"server.quorum must be a share from 0 to 1, not {self.quorum}.")
-        if not self.average >= 1:
-            raise InputError(f"server.average must be a number of rounds, at least 1, not {self.average}.")
         named = (None, "median", "usual")
         if self.clip not in named and not (isinstance(self.clip, float | int) and self.clip > 0):
             raise InputError(f"server.clip must be greater than 0, 'median' or 'usual', not {self.clip!r}.")
-        if self.max_examples < 1:
-            raise InputError(f"server.max_examples must be at least 1, not {self.max_examples}.")

@@ -1,38 +1,40 @@
 """A federation on this computer: your clients' data and model, simulated sites, and the server."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from torch import nn
 
 from steelyard.algorithm import Algorithm
 from steelyard.attacks.attacked import Adversaries, Attacked, check_adversaries, mark_adversaries
+from steelyard.client.checks import creatable
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of, trained_model
+from steelyard.client.own_code import has_own_data, has_own_layers, has_own_terms, is_own_code
 from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles
-from steelyard.data.clients import Client, as_clients
+from steelyard.client.temporary_folder import temporary_folder
+from steelyard.data.clients import Client, as_clients, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
 from steelyard.engines import Auto, Engine
 from steelyard.engines.base import SimulatedSites
 from steelyard.engines.workload import Workload
-from steelyard.errors import InputError, unknown
+from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, unknown
+from steelyard.layout import tensors_of
+from steelyard.runs.folder import PRIVATE
 from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Federation, Observer, shared_part
-from steelyard.server.profiles import check_profiles
+from steelyard.server.profiles import check_ids, check_profiles
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.sites import Sites
 from steelyard.types import ClientId
-
-PRIVATE = "private"
-"""The folder of a run that holds the private states of its clients."""
 
 
 class SimulatedFederation:
@@ -67,8 +69,9 @@ class SimulatedFederation:
             clients_per_round: how many clients are drawn for a round (default: all).
             evaluate_every: rounds between evaluations. Of more than 1,000 clients, a sample of 1,000 is
                 evaluated on its own data, the same in every round.
-            patience: stop after this many evaluations without a better test score (without a common test
-                set: mean score of the clients).
+            patience: stop after this many evaluations without a better score: accuracy, or mean squared error
+                in regression, on the common test set; without one, the mean over the clients' own test data;
+                without any test data, the training loss. The result is the last model, not the best.
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
             spill: keep the private states of clients in files, not in memory.
             adversaries: clients that attack, each with its `steelyard.attacks.Attack`.
@@ -77,17 +80,19 @@ class SimulatedFederation:
         self.adversaries, self.engine, self.spill = dict(adversaries or {}), engine or Auto(), spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.round_seconds = round_seconds
-        self.test = None if test is None else examples(test, name="test")
         self.model = None if model is None else copy.deepcopy(model)
-        given = as_clients(clients)
+        dtype = torch.float32 if model is None else input_dtype(model)
+        self.test = None if test is None else examples(test, name="test").to(dtype)
+        given = as_clients(clients, dtype)
+        check_ids(given)
         self.clients_per_round = len(given) if clients_per_round is None else clients_per_round
         self._check(len(given))
         self.workload = self._workload(given)
-        outputs = self.workload.outputs  # models that do not fit their clients are refused here
+        self.outputs = self.workload.outputs  # models that do not fit their clients are refused here
         if self.algorithm.sharing.has_private_layers:
             check_profiles(self.workload.profiles(self.workload.checked))
         check_adversaries(self.adversaries, given, self.algorithm.sharing.slots)
-        self.clients = poisoned(given, self.adversaries, outputs, seed)
+        self.clients = poisoned(given, self.adversaries, self.outputs, seed)
         if self.clients is not given:
             self.workload = replace(self.workload, clients=self.clients)
 
@@ -99,9 +104,9 @@ class SimulatedFederation:
         Each observer is called with every completed round; a recorder keeps the run on disk.
         """
         with recorder or nullcontext(), self._states(recorder) as states, self.open(states) as sites:
-            if state is not None:
-                self._check_states(recorder, state)
-                sites.rewind(state.round)
+            if recorder is not None and state is not None:
+                self.check_state(state, recorder.folder)
+            sites.rewind(0 if state is None else state.round)
             server = self.server(sites)
             try:
                 result = server.run(*observers, keeper=recorder, state=state)
@@ -110,6 +115,7 @@ class SimulatedFederation:
                     recorder.note(engine=sites.about)
         lost = isinstance(states, StateFiles) and recorder is None
         own = _not_recorded if lost else partial(self.model_of, result.state, states=states)
+        result.warn()
         return replace(result, model_of=own, path=recorder.path if recorder else None)
 
     def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
@@ -131,7 +137,8 @@ class SimulatedFederation:
             patience=self.patience,
             round_seconds=self.round_seconds,
             seed=self.seed,
-            **({"annotate": mark} if self.adversaries else {}),
+            classes=self.outputs if self.outputs > 1 else None,
+            annotate=mark if self.adversaries else lambda round: round,
         )
 
     @property
@@ -141,7 +148,9 @@ class SimulatedFederation:
     @property
     def example(self) -> nn.Module:
         """A model whose shared part begins the run; the shared parts of all clients have the same shapes."""
-        return model_of(self.clients[self.ids[0]], None) if self.model is None else self.model
+        if self.model is not None:
+            return self.model
+        return model_of(next(creatable(self.clients, self.ids)), None)
 
     def model_of(self, state: FederationState, client: ClientId, states: PrivateStates) -> nn.Module:
         """The whole model of one client after a round, as a new module."""
@@ -154,51 +163,66 @@ class SimulatedFederation:
         """What is shared, with the values that begin the run: the whole model, or the head."""
         return shared_part(self.example, self.algorithm.sharing)
 
-    def recorded_states(self, run: Path) -> PrivateStates:
-        """The private states in the folder of a run."""
-        return StateFiles(run / PRIVATE) if self.spill else MemoryStates(run / PRIVATE)
+    def recorded_states(self, run: Path, check: Callable[[], None] = lambda: None) -> PrivateStates:
+        """The private states in the folder of a run; `check` is called before files are changed."""
+        return (StateFiles if self.spill else MemoryStates)(run / PRIVATE, check)
+
+    def check_state(self, state: FederationState, run: Path) -> None:
+        """Refuse a saved state that this federation cannot go on from."""
+        shared = self.algorithm.sharing.read(tensors_of(self.example), self.workload.learner.layout)
+        found = state.server.message
+        if found.mean.shape != shared.mean.shape or found.slots != shared.slots:
+            raise InputError(f"the state after round {state.round} in {run} belongs to another model.")
+        if state.round > self.rounds:
+            raise InputError(
+                f"the state in {run} is after round {state.round}, but the run has {self.rounds} rounds."
+            )
+        if state.round and self.algorithm.sharing.has_private_layers and not (run / PRIVATE).is_dir():
+            raise InputError(
+                f"{run} has no folder {PRIVATE!r} with the private layers of its clients; restore it from a "
+                "copy, or run the spec again."
+            )
+
+    def read_states(self, state: FederationState, run: Path) -> PrivateStates:
+        """The private states that belong to a saved state; reads, and changes nothing."""
+        self.check_state(state, run)
+        states = self.recorded_states(run)
+        states.read(state.round)
+        return states
 
     @contextmanager
     def _states(self, recorder: Recorder | None) -> Iterator[PrivateStates]:
         """Where private states are kept: in the folder of the run, if it is recorded."""
         if recorder is not None:
-            yield self.recorded_states(recorder.path)
+            yield self.recorded_states(recorder.folder, recorder.check)
         elif self.spill:
-            with TemporaryDirectory(prefix="steelyard-") as folder:
-                yield StateFiles(Path(folder))
+            with temporary_folder() as folder:
+                yield StateFiles(folder / PRIVATE)
         else:
             yield MemoryStates()
 
-    def _check_states(self, recorder: Recorder | None, state: FederationState) -> None:
-        """Refuse to resume with new private layers in place of the trained ones."""
-        if recorder is None or not state.round or not self.algorithm.sharing.has_private_layers:
-            return
-        if not (recorder.path / PRIVATE).is_dir():
-            raise InputError(
-                f"{recorder.path} has no folder {PRIVATE!r} with the private layers of its clients; restore "
-                "it from a copy, or run the spec again."
-            )
-
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
         algorithm, sharing = self.algorithm, self.algorithm.sharing
-        first = next(iter(clients))
-        example = model_of(clients[first], None) if self.model is None else self.model
+        example = model_of(next(creatable(clients, clients)), None) if self.model is None else self.model
+        own_code = has_own_layers(example) or has_own_terms(algorithm.objective) or is_own_code(sharing)
         learner = Learner(
-            algorithm.objective, sharing, sharing.layout(example), algorithm.training, self.seed
+            algorithm.objective,
+            sharing,
+            sharing.layout(example),
+            algorithm.training,
+            self.seed,
+            own_code or has_own_data(clients, self.test),
         )
         return Workload(self.model, learner, clients, self.test)
 
     def _check(self, clients: int) -> None:
-        for name in ("rounds", "evaluate_every", "patience", "clients_per_round"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}.")
-        if self.round_seconds is not None and not self.round_seconds > 0:
-            raise InputError(f"round_seconds must be greater than 0, not {self.round_seconds}.")
+        counts = {"rounds": COUNT, "evaluate_every": COUNT, "patience": COUNT, "clients_per_round": COUNT}
+        check_settings("", self, **counts, round_seconds=UP_TO_INFINITY)
         if self.clients_per_round > clients:
             raise InputError(
                 f"clients_per_round is {self.clients_per_round}, but there are {clients} clients."
             )
+        self.algorithm.weighing.check(self.clients_per_round)
 
 
 def _not_recorded(client: ClientId) -> nn.Module:

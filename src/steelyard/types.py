@@ -79,6 +79,9 @@ class Weighed(NamedTuple):
     """The new state; the old one is unchanged."""
     evidence: Mapping[str, Tensor] = EMPTY
     """The reasons: [J] for each client (cosine, variance, ...), or a single number for the round."""
+    scale: Tensor | None = None
+    """[J], factors from 0 to 1 on the updates before they are combined, from rules that limit how far one
+    client moves the model; None: all 1."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +113,20 @@ class Broadcast:
         return self.message if self.evaluated is None else self.evaluated
 
 
+CLAIMS = frozenset({"loss", "steps"})
+"""The metrics that a client may send with a reply: its mean training loss, and its number of steps."""
+
+
 @dataclass(frozen=True)
 class Reply:
-    """What a client sends back after training. The server trusts nothing in it."""
+    """What a client sends back after training. The server trusts nothing in it (`server.screening`)."""
 
     client: ClientId
+    """The sender. Who it is, the channel says (`Answer.client`): a reply under another name is rejected."""
     message: Message
     num_examples: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    """Numbers under the names of `CLAIMS`; the server drops all others."""
 
 
 @dataclass(frozen=True)

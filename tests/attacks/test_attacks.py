@@ -33,7 +33,7 @@ from steelyard.attacks import (
 from steelyard.attacks.base import Scene
 from steelyard.attacks.colluding import largest_z
 from steelyard.errors import InputError
-from steelyard.server.screening import screen
+from steelyard.server.reply_screening import screen_replies
 from steelyard.specs import registry
 from steelyard.types import Message, Reply
 
@@ -107,7 +107,7 @@ def test_what_is_sent_is_finite_and_of_the_right_kind(case: Case, count: int) ->
     assert reply.client == "oslo"
     assert (reply.message.mean.shape, reply.message.mean.dtype) == (own.shape, own.dtype)
     assert reply.message.mean.isfinite().all()
-    accepted, _ = screen([reply], ["oslo"], Message(own), 10_000_000)
+    accepted, _ = screen_replies({"oslo": reply}, Message(own), 10_000_000)
     assert accepted == [reply]
 
 
@@ -141,10 +141,11 @@ def test_the_update_is_that_of_the_formula(case: Case) -> None:
 def test_malformed_replies_are_rejected(case: Case, with_variance: bool) -> None:
     own, variance = draw(1)[0], torch.ones(SIZE) if with_variance else None
     like = Message(own, variance)
-    accepted, rejected = screen([sent(case.attack, draw(3), own, variance)], ["oslo"], like, 100)
+    bad = sent(case.attack, draw(3), own, variance)
+    accepted, rejected = screen_replies({"oslo": bad}, like, 100)
     assert not accepted
     assert rejected["oslo"].startswith("sent ")
-    assert screen([reply_with(own, variance)], ["oslo"], like, 100)[0]
+    assert screen_replies({"oslo": reply_with(own, variance)}, like, 100)[0]
 
 
 def test_gaussian_noise_has_its_scale() -> None:

@@ -1,6 +1,7 @@
 """Replies, simple rules and a round of the server, that the tests of the server's side of a round share."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor
 
 from steelyard.combining import Combiner, Mean
 from steelyard.server.aggregation import Aggregated, Aggregator, ServerState
+from steelyard.server.screening import Asked, screen
 from steelyard.settings import Server
+from steelyard.sites import Answer
 from steelyard.types import Combined, Message, Reply, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Samples, Weigher
 from steelyard.weighing.geometry import Geometry
@@ -56,7 +59,19 @@ def aggregate(
     size = len(message.mean) if num_parameters is None else num_parameters
     aggregator = Aggregator(weigher or Samples(), combiner or Mean(), Server(**server), size)
     state = start if isinstance(start, ServerState) else aggregator.init(start)
-    return aggregator.aggregate(state, replies, invited or sorted({each.client for each in replies}), 1)
+    ids = sorted({each.client for each in replies})
+    return screened_round(aggregator, state, replies, invited or ids)
+
+
+def screened_round(
+    aggregator: Aggregator, state: ServerState, replies: Sequence[Reply], invited: Sequence[str]
+) -> Aggregated:
+    """Screen and merge replies as the server does; what the screening rejects is in `rejected`, too."""
+    clients = sorted({*invited, *(each.client for each in replies)})
+    asked = Asked(clients, invited, state.message, aggregator.server.max_examples)
+    exchange = screen(asked, [Answer(each.client, each) for each in replies])
+    done = aggregator.aggregate(state, exchange.replies, invited, 1)
+    return replace(done, rejected={**exchange.rejected, **done.rejected})
 
 
 def replies_of(rows: list[Tensor]) -> list[Reply]:

@@ -11,7 +11,7 @@ from aggregating import POSTERIOR, Fixed, MeanAndVariance, aggregate, replies_of
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.server.aggregation import stack_up
+from steelyard.server.stacking import stack_up
 from steelyard.settings import Server
 from steelyard.types import Message, Reply
 from steelyard.weighing import Samples, Uniform

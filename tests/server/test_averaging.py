@@ -15,7 +15,8 @@ import steelyard as sy
 from steelyard.algorithm import Algorithm
 from steelyard.combining import Combiner, Mean
 from steelyard.errors import InputError
-from steelyard.runs.reader import MODEL, STATE, Run, runs_in
+from steelyard.runs.folder import MODEL, states_in
+from steelyard.runs.reader import Run, runs_in
 from steelyard.runs.state_file import load_state
 from steelyard.server.aggregation import Aggregated, Aggregator, averaged
 from steelyard.server.result import Result
@@ -196,7 +197,7 @@ def test_a_recorded_run_keeps_the_mean_as_its_model_and_both_in_its_state(tmp_pa
     assert result.path is not None
     saved = load_file(result.path / MODEL)
     assert {name: value.numpy().tobytes() for name, value in saved.items()} == model_bits(result)
-    server = load_state(result.path / STATE).server
+    server = load_state(states_in(result.path)[4]).server
     assert server.average is not None
     assert server.average.variance is None
     torch.testing.assert_close(server.average.mean.double(), vector(result))
@@ -222,7 +223,7 @@ def test_a_run_that_broke_off_goes_on_with_its_mean_to_the_same_bits(tmp_path: P
     with pytest.raises(BreakOffError):
         sy.run(spec, break_off, out=tmp_path / "broken")
     (broken,) = runs_in(tmp_path / "broken")
-    assert load_state(broken.path / STATE).server.average is not None
+    assert load_state(list(states_in(broken.path).values())[-1]).server.average is not None
     found = sy.resume(broken.path)
     assert wanted.path is not None
     assert (broken.path / MODEL).read_bytes() == (wanted.path / MODEL).read_bytes()
@@ -233,4 +234,4 @@ def test_a_run_that_broke_off_goes_on_with_its_mean_to_the_same_bits(tmp_path: P
 def test_a_state_without_a_mean_has_none_when_it_comes_back(tmp_path: Path) -> None:
     result = quick(out=tmp_path, rounds=2)
     assert result.path is not None
-    assert load_state(result.path / STATE).server.average is None
+    assert load_state(states_in(result.path)[2]).server.average is None

@@ -70,7 +70,7 @@ def of_lengths(*lengths: float) -> list[Reply]:
     ("before", "lengths", "bounded", "entry"),
     [
         pytest.param(None, (1, 2, 50), (1, 2, 6), 2, id="first"),
-        pytest.param([1, 1, 1], (100, 50, 200), (3, 3, 3), 3, id="all too long"),
+        pytest.param([1, 1, 1], (60, 50, 90), (3, 3, 3), 3, id="all too long"),
         pytest.param([1, 1, 1], (1, 2, 9), (1, 2, 3), 2, id="one too long"),
         pytest.param([4, 1, 2], (1, 2, 8), (1, 2, 6), 2, id="not in order"),
         pytest.param([1, 5], (9, 16, 2), (9, 15, 2), 9, id="this one included"),
@@ -83,13 +83,13 @@ def test_the_usual_bound_is_three_times_the_median_of_the_median_norms_so_far(
 ) -> None:
     """A round is remembered by its median, at most the bound."""
     known = None if before is None else torch.tensor(before, dtype=torch.float64)
-    state = ServerState(Message(torch.zeros(2)), lengths=known)
+    state = ServerState(Message(torch.zeros(2)), medians=known)
     updates, done = clipped(of_lengths(*lengths), "usual", start=state)
     for update, length in zip(updates, bounded, strict=True):
         torch.testing.assert_close(update, torch.tensor([0.6 * length, -0.8 * length]))
-    assert done.state.lengths is not None
-    assert done.state.lengths.dtype == torch.float64
-    assert done.state.lengths.tolist() == pytest.approx([*(before or []), entry])
+    assert done.state.medians is not None
+    assert done.state.medians.dtype == torch.float64
+    assert done.state.medians.tolist() == pytest.approx([*(before or []), entry])
     assert done.norms.tolist() == pytest.approx(list(lengths)), "as they came, before clipping"
     assert known is None or known.tolist() == before, "the state before is not touched"
 
@@ -103,8 +103,8 @@ def test_updates_that_grow_a_hundredfold_move_the_model_by_three_usual_lengths_a
         now = float(state.message.mean.norm())
         assert now - last == pytest.approx(min(size, 3.0) if number < 13 else 6.0, rel=1e-5)
         last = now
-    assert state.lengths is not None
-    assert state.lengths.tolist() == pytest.approx([*[1.0] * 7, *[3.0] * 6, 6.0])
+    assert state.medians is not None
+    assert state.medians.tolist() == pytest.approx([*[1.0] * 7, *[3.0] * 6, 6.0])
 
 
 def test_within_the_usual_bound_nothing_is_changed_or_copied() -> None:
@@ -117,9 +117,10 @@ def test_within_the_usual_bound_nothing_is_changed_or_copied() -> None:
         plain = aggregate(replies_of(list(matrix)), start=plain, weigher=Fixed(0.5, 0.2, 0.3)).state
         assert weigher.seen[0][0].data_ptr() == matrix.data_ptr()
         assert torch.equal(usual.message.mean, plain.message.mean)
-    assert usual.lengths is not None
-    assert len(usual.lengths) == 4
-    assert plain.lengths is None
+    assert usual.medians is not None
+    assert plain.medians is not None
+    assert usual.medians.tolist() == plain.medians.tolist()
+    assert len(usual.medians) == 4
 
 
 def test_the_weigher_sees_what_is_left_by_the_usual_bound() -> None:
@@ -141,10 +142,5 @@ def test_nothing_is_usual_while_nobody_moves() -> None:
 def test_the_usual_lengths_outlive_a_skipped_round() -> None:
     first = aggregate(of_lengths(1, 2, 3), clip="usual")
     skipped = aggregate([reply("a", math.nan, 0)], start=first.state, clip="usual")
-    assert skipped.state.lengths is not None
-    assert skipped.state.lengths.tolist() == pytest.approx([2])
-
-
-@pytest.mark.parametrize("limit", [None, 2.0, "median"])
-def test_lengths_are_kept_only_where_the_usual_one_bounds(limit: float | str | None) -> None:
-    assert aggregate(of_lengths(1, 2, 50), clip=limit).state.lengths is None
+    assert skipped.state.medians is not None
+    assert skipped.state.medians.tolist() == pytest.approx([2])

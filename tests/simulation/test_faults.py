@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from steelyard.algorithm import Algorithm
-from steelyard.errors import ClientError
+from steelyard.errors import ClientError, SteelyardWarning
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation as Federation
 
@@ -51,7 +51,8 @@ def test_a_round_below_its_quorum_leaves_the_model_and_says_so() -> None:
     }
     algorithm = Algorithm(server=Server(quorum=0.75), training=Training(batch_size=4))
     model = linear()
-    result = run(clients, model, algorithm=algorithm, rounds=2)
+    with pytest.warns(SteelyardWarning, match="no round changed the model"):
+        result = run(clients, model, algorithm=algorithm, rounds=2)
     assert [row["used"] for row in result.history] == [0, 0]
     status = {str(row["client"]): str(row["status"]) for row in result.clients}
     assert "not finite" in status["lima"]

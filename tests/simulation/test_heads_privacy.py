@@ -139,8 +139,8 @@ def predictions(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     found: list[Tensor] = []
     true_predict = site_module.predict
 
-    def predict(*arguments: Any) -> Tensor:
-        found.append(true_predict(*arguments))
+    def predict(*arguments: Any, **settings: Any) -> Tensor:
+        found.append(true_predict(*arguments, **settings))
         return found[-1]
 
     monkeypatch.setattr(site_module, "predict", predict)

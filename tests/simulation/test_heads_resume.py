@@ -12,7 +12,8 @@ from torch import nn
 import steelyard as sy
 from steelyard.client.evaluation import predict
 from steelyard.errors import InputError
-from steelyard.runs.reader import MODEL, Run, runs_in
+from steelyard.runs.folder import MODEL
+from steelyard.runs.reader import Run, runs_in
 from steelyard.types import Round
 
 # Kept aside

@@ -7,8 +7,8 @@ import torch
 
 import steelyard as sy
 from steelyard.layout import layout_of
+from steelyard.server.lengths import MAX_PRECISION_RATIO, by_precision
 from steelyard.server.rows import sigma_metrics
-from steelyard.server.screening import MAX_PRECISION_RATIO, by_precision
 
 SURE = {"name": "variance-deflation", "factor": 1e-6, "attack": "sign-flip"}
 IGNORANT = {"name": "variance-deflation", "factor": 1e6, "attack": {"name": "scaled", "scale": 1.0}}

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.attacks.base import Scene, VectorAttack
+from steelyard.errors import FINITE, NOT_NEGATIVE, check_settings
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,9 @@ class ALittleIsEnough(VectorAttack):
     """
 
     z: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings("attack 'a-little-is-enough': ", self, z=FINITE)
 
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
         honest = scene.known(own)
@@ -41,6 +45,9 @@ class InnerProduct(VectorAttack):
 
     epsilon: float = 0.5
 
+    def __post_init__(self) -> None:
+        check_settings("attack 'inner-product': ", self, epsilon=NOT_NEGATIVE)
+
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
         return -self.epsilon * scene.known(own).mean(dim=0)
 
@@ -55,6 +62,9 @@ class Copies(VectorAttack):
 
     strength: float = 1.0
     trace: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_settings("attack 'copies': ", self, strength=NOT_NEGATIVE, trace=NOT_NEGATIVE)
 
     @property
     def colludes(self) -> bool:
@@ -71,6 +81,9 @@ class Oversized(VectorAttack):
     """Send `scale` × the honest mean: the angle is inconspicuous, and the model overshoots."""
 
     scale: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_settings("attack 'oversized': ", self, scale=NOT_NEGATIVE)
 
     def send(self, scene: Scene, own: Tensor, generator: torch.Generator) -> Tensor:
         return self.scale * scene.known(own).mean(dim=0)

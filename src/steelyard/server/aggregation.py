@@ -1,22 +1,38 @@
 """How the server merges replies, read top to bottom: screen → clip → weigh → combine → step.
 
-Nothing in a reply is trusted: a reply that cannot be used is rejected with the reason, and the round goes on
-with the rest. Below a quorum the round is skipped.
+Nothing in a reply is trusted: a reply that cannot be used is rejected with the reason (in `screening`, or
+for its length here), and the round goes on with the rest. Below a quorum the round is skipped.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
-from steelyard.server.screening import by_precision, clip, norm_limit, screen
+from steelyard.server.lengths import (
+    by_precision,
+    clip,
+    clip_limit,
+    ordered,
+    scaled,
+    too_long,
+    usual_norm,
+    with_median,
+)
+from steelyard.server.stacking import stack_up
+from steelyard.server.statistics import merge_statistics
 from steelyard.settings import Server
 from steelyard.types import EMPTY, ClientId, Combined, Message, Reply, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
+
+MAX_SUM_ERROR = 1e-6  # of the sum of weights from 1
+BELOW_QUORUM = "the round fell below its quorum"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +45,8 @@ class ServerState:
     velocity: Tensor | None = None
     average: Message | None = None
     """The mean of the models of the last rounds (`server.average`)."""
-    lengths: Tensor | None = None
-    """The median norm of each round so far, at most its limit (`server.clip = "usual"`)."""
+    medians: Tensor | None = None
+    """The median norm of each round so far, [R]; with `server.clip`, at most the limit of its round."""
 
     @property
     def evaluated_model(self) -> Message:
@@ -49,11 +65,17 @@ class Aggregated:
     norms: Tensor
     evidence: Mapping[str, Tensor]
     rejected: Mapping[ClientId, str]
-    """The reason for each client whose reply was not used."""
+    """The reason for each client whose reply passed the screening and was still not used."""
+    skipped: str = ""
+    """The reason why no reply was used and the model stayed as it was; empty if it changed."""
 
-    @property
-    def skipped(self) -> bool:
-        return not self.clients
+
+class Accepted(NamedTuple):
+    """The replies of a round that can be used, in the order of client ids."""
+
+    replies: Sequence[Reply]
+    stack: Stack
+    geometry: Geometry
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +87,8 @@ class Aggregator:
     server: Server
     num_parameters: int
     """The leading coordinates are parameters, the rest are running statistics."""
+    variances: Tensor | None = None
+    """[S], which of the running statistics are variances: these never become negative."""
 
     def init(self, message: Message) -> ServerState:
         return ServerState(message, self.weigher.init())
@@ -72,47 +96,83 @@ class Aggregator:
     def aggregate(
         self, state: ServerState, replies: Sequence[Reply], invited: Sequence[ClientId], round: int
     ) -> Aggregated:
-        accepted, rejected = screen(replies, invited, state.message, self.server.max_examples)
-        if not accepted or len(accepted) < self.server.quorum * len(invited) - 1e-9:
-            none = torch.zeros(0, dtype=torch.float64)
-            return Aggregated(state, (), none, none, EMPTY, rejected)
-        clients = tuple(reply.client for reply in accepted)
-        counts = torch.tensor([reply.num_examples for reply in accepted], dtype=torch.float64)
-        stack = stack_up(accepted)
-        geometry = Geometry(stack.mean[:, : self.num_parameters])
-        norms = geometry.norms
-        lengths = None
+        """Merge the replies of the invited clients that passed the screening, in the order of client ids."""
+        if not replies:
+            return _skipped(state, {}, BELOW_QUORUM)
+        accepted, rejected, medians = self._screen_lengths(replies, state.medians)
+        if len(accepted.replies) < max(1, self.server.quorum * len(invited) - 1e-9):
+            return _skipped(replace(state, medians=medians), rejected, BELOW_QUORUM)
+        norms = accepted.geometry.norms
         if self.server.clip is not None:
-            limit, lengths = norm_limit(norms, self.server.clip, state.lengths)
+            limit = clip_limit(norms, self.server.clip, state.medians)
+            medians = with_median(state.medians, ordered(norms), limit)
             if bool((norms > limit).any()):
-                stack = clip(stack, norms, limit)
-                geometry = Geometry(stack.mean[:, : self.num_parameters])
+                accepted = self._accepted(accepted.replies, clip(accepted.stack, norms, limit))
+        moved, weighed, evidence = self._merge(state, accepted, round)
+        if not is_finite(moved.message):
+            return _skipped(state, rejected, "the merged model was not finite")
+        moved = replace(moved, medians=medians)
+        clients = tuple(reply.client for reply in accepted.replies)
+        return Aggregated(moved, clients, weighed.weights, norms, evidence, rejected)
+
+    def _accepted(self, replies: Sequence[Reply], stack: Stack) -> Accepted:
+        return Accepted(replies, stack, Geometry(stack.mean[:, : self.num_parameters]))
+
+    def _screen_lengths(
+        self, replies: Sequence[Reply], medians: Tensor | None
+    ) -> tuple[Accepted, dict[ClientId, str], Tensor | None]:
+        """The replies without those far longer than usual, the reasons for these, and the medians so far.
+
+        A round adds its median even if all of it is too long: a norm that stays becomes the usual one.
+        """
+        accepted, ratio = self._accepted(replies, stack_up(replies)), self.server.max_norm_ratio
+        norms = accepted.geometry.norms
+        lengths = ordered(norms)
+        usual = usual_norm(lengths, medians)
+        medians = with_median(medians, lengths, ratio * usual)
+        if lengths[-1] <= ratio * usual:
+            return accepted, {}, medians
+        clients = [reply.client for reply in replies]
+        long = too_long(clients, norms, usual, ratio)
+        kept = [place for place, client in enumerate(clients) if client not in long]
+        mean, variance = accepted.stack
+        stack = Stack(mean[kept], None if variance is None else variance[kept])
+        return self._accepted([replies[place] for place in kept], stack), long, medians
+
+    def _merge(
+        self, state: ServerState, accepted: Accepted, round: int
+    ) -> tuple[ServerState, Weighed, Mapping[str, Tensor]]:
+        """The state after the round, the weights, and the evidence for them."""
+        replies, stack, geometry = accepted
         if self.server.geometry == "precision" and stack.variance is not None:
             pulls = by_precision(stack.mean, stack.variance)
             geometry = Geometry(pulls[:, : self.num_parameters])
-        weighed = weigh(self.weigher, geometry, RoundInfo(round, clients, counts), state.weighing)
-        combined = self.combiner.combine(stack, weighed.weights)
+        counts = torch.tensor([reply.num_examples for reply in replies], dtype=torch.float64)
+        info = RoundInfo(round, tuple(reply.client for reply in replies), counts)
+        weighed = weigh(self.weigher, geometry, info, state.weighing)
+        combined = self.combiner.combine(scaled(stack, weighed.scale), weighed.weights)
+        evidence = weighed.evidence
+        if stack.mean.shape[1] > self.num_parameters:
+            statistics, cut = self._statistics(state, stack, weighed.weights)
+            combined = combined._replace(mean=torch.cat([combined.mean[: self.num_parameters], statistics]))
+            evidence = {**evidence, "statistics_cut": cut}
         moved = step(state, combined, self.server, self.num_parameters)
         average = averaged(state.evaluated_model, moved.message, self.server.average, round)
-        moved = replace(moved, weighing=weighed.state, average=average, lengths=lengths)
-        return Aggregated(moved, clients, weighed.weights, norms, weighed.evidence, rejected)
+        return replace(moved, weighing=weighed.state, average=average), weighed, evidence
+
+    def _statistics(self, state: ServerState, stack: Stack, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The merged change of the running statistics, and the share of each client's that was cut off."""
+        changes = stack.mean[:, self.num_parameters :]
+        merged, cut = merge_statistics(changes, weights, self.server.statistics)
+        if self.variances is not None:
+            start = state.message.mean[self.num_parameters :]
+            merged = torch.where(self.variances, torch.maximum(merged, -start), merged)
+        return merged, cut
 
 
-def stack_up(replies: Sequence[Reply]) -> Stack:
-    """The messages of replies as rows of matrices."""
-    variances = [reply.message.variance for reply in replies if reply.message.variance is not None]
-    return Stack(_pile([reply.message.mean for reply in replies]), _pile(variances) if variances else None)
-
-
-def _pile(rows: Sequence[Tensor]) -> Tensor:
-    """Vectors as the rows of a matrix, without a copy if they already are rows of one."""
-    first, size = rows[0], rows[0].numel()
-    memory, start = first.untyped_storage().data_ptr(), first.storage_offset()
-    for number, row in enumerate(rows):
-        place = (row.untyped_storage().data_ptr(), row.storage_offset(), row.stride())
-        if place != (memory, start + number * size, (1,)):
-            return torch.stack(list(rows))
-    return first.as_strided((len(rows), size), (size, 1))
+def _skipped(state: ServerState, rejected: Mapping[ClientId, str], reason: str) -> Aggregated:
+    none = torch.zeros(0, dtype=torch.float64)
+    return Aggregated(state, (), none, none, EMPTY, rejected, reason)
 
 
 def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:
@@ -123,6 +183,11 @@ def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -
         raise InputError(
             f"weighing rule {type(weigher).__name__} returned weights {weights.tolist()} "
             f"for {len(geometry)} clients in round {info.number}; one finite number each is needed."
+        )
+    if abs(float(weights.sum()) - 1) > MAX_SUM_ERROR:
+        raise InputError(
+            f"weighing rule {type(weigher).__name__} returned weights with the sum {float(weights.sum()):g} "
+            f"in round {info.number}; they must sum to 1."
         )
     return weighed
 
@@ -137,6 +202,12 @@ def step(state: ServerState, combined: Combined, server: Server, num_parameters:
     change[:num_parameters] = server.lr * velocity
     message = Message(state.message.mean + change, combined.variance)
     return replace(state, message=message, velocity=velocity if server.momentum else None)
+
+
+def is_finite(message: Message) -> bool:
+    """Whether all values of a model are finite."""
+    limits = (limit for slot in message if slot is not None for limit in torch.aminmax(slot))
+    return all(math.isfinite(float(limit)) for limit in limits)
 
 
 def averaged(before: Message, now: Message, window: int, round: int) -> Message | None:

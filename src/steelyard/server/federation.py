@@ -8,7 +8,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -17,17 +17,20 @@ from torch import Tensor, nn
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
 from steelyard.layout import tensors_of
-from steelyard.metrics.scores import Scores
 from steelyard.seeds import generator
-from steelyard.server.aggregation import Aggregator
-from steelyard.server.profiles import check_profiles, class_counts
+from steelyard.server.aggregation import Aggregator, is_finite
+from steelyard.server.concerns import concerns
+from steelyard.server.profiles import check_ids, check_profiles, class_counts, screen_profiles
 from steelyard.server.result import Result
 from steelyard.server.rows import client_rows, correlation_metrics, round_metrics, sigma_metrics, traffic
+from steelyard.server.score_screening import ScoreRules
 from steelyard.server.scoring import evaluate, progress
+from steelyard.server.screening import Asked, Exchange, screen
 from steelyard.server.state import FederationState
+from steelyard.server.statistics import are_variances
 from steelyard.sharing import Sharing
-from steelyard.sites import LATE, Answer, ScoreTable, ServerTestSet, Sites
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Reply, Round, Row
+from steelyard.sites import LATE, ServerTestSet, Sites
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Round, Row
 
 MAX_EVALUATED = 1000  # clients that are asked for scores; of more, a sample that stays the same
 Observer = Callable[[Round], None]
@@ -47,30 +50,11 @@ class Keeper(Protocol):
     def finish(self, state: FederationState, model: nn.Module) -> None:
         """Keep the state and the model in the end, also when the run is interrupted."""
 
+    def note(self, **values: str) -> None:
+        """Keep facts about the run as a whole."""
 
-@dataclass(eq=False)
-class Exchange:
-    """The answers of one exchange."""
-
-    invited: tuple[ClientId, ...]
-    replies: list[Reply] = field(default_factory=list)
-    failures: dict[ClientId, Failure] = field(default_factory=dict)
-    scores: dict[ClientId, Mapping[str, Scores]] = field(default_factory=dict)
-    table: ScoreTable | None = None
-
-    def add(self, answer: Answer | ScoreTable | Failure) -> None:
-        if isinstance(answer, ScoreTable):
-            self.table = answer
-            return
-        if isinstance(answer, Failure):
-            self.failures[answer.client] = answer
-        elif answer.reply is not None and answer.reply.client != answer.client:
-            reason = f"sent a reply in the name of {answer.reply.client!r}"
-            self.failures[answer.client] = Failure(answer.client, "replying", reason)
-        elif answer.reply is not None:
-            self.replies.append(answer.reply)
-        if answer.scores:
-            self.scores[answer.client] = answer.scores
+    def rows(self) -> tuple[Sequence[Row], Sequence[Row]]:
+        """A row for each round, and one for each client in each round."""
 
 
 class Federation:
@@ -89,11 +73,14 @@ class Federation:
         patience: int | None = None,
         round_seconds: float | None = None,
         seed: int = 0,
+        classes: int | None = None,
         annotate: Callable[[Round], Round] = lambda round: round,
     ) -> None:
         """`model` gives the shapes and first values of what is shared; `test` is the server's own test set.
 
-        `annotate` may add to the record of a round what only the caller knows.
+        `classes` is the number of the models' outputs, 0 in regression: scores of clients must have it. If it
+        is not known, scores must have what most clients send. `annotate` may add to the record of a round
+        what only the caller knows.
         """
         self.sites, self.algorithm, self.test, self.annotate = sites, algorithm, test, annotate
         self.model, self.rounds, self.seed = model, rounds, seed
@@ -101,11 +88,20 @@ class Federation:
         self.clients_per_round = len(sites.clients) if clients_per_round is None else clients_per_round
         self.layout = algorithm.sharing.layout(model)
         self.aggregator = Aggregator(
-            algorithm.weighing, algorithm.combining, algorithm.server, self.layout.num_parameters
+            algorithm.weighing,
+            algorithm.combining,
+            algorithm.server,
+            self.layout.num_parameters,
+            are_variances(self.layout),
         )
+        check_ids(sites.clients)
+        private, most = algorithm.sharing.has_private_layers, algorithm.server.max_examples
+        self.score_rules = ScoreRules(classes, test is None or private, private, most)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
         needs_counts = "classes" in algorithm.objective.needs
-        self.profiles = sites.profiles(sites.clients if needs_counts else self.evaluated)
+        self.profiles = screen_profiles(
+            sites.profiles(sites.clients if needs_counts else self.evaluated), algorithm.server.max_examples
+        )
         check_profiles(self.profiles)
         self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
         self.announced: Mapping[str, Tensor] = (
@@ -118,7 +114,7 @@ class Federation:
         """Run to the end, from the beginning or from a state."""
         state = state or self.init()
         watching: list[Observer] = [*([keeper] if keeper else []), *observers]
-        history: list[Row] = []
+        history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
         rows: list[Row] = []
         try:
             while True:
@@ -128,8 +124,9 @@ class Federation:
                     round, state = self.complete(state, exchange, clock)
                     for observer in watching:
                         observer(round)
-                    history.append({"round": round.number, **round.metrics})
-                    rows.extend({"round": round.number, **row} for row in round.clients)
+                    if keeper is None:
+                        history.append({"round": round.number, **round.metrics})
+                        rows.extend({"round": round.number, **row} for row in round.clients)
                 if self.is_over(state):
                     break
                 state = self.aggregate(state, exchange, clock)
@@ -140,7 +137,11 @@ class Federation:
             self.sites.commit(state.round)
             if keeper is not None:
                 keeper.finish(state, self.model_after(state))
-        return Result(tuple(history), tuple(rows), self.model_after(state), state)
+        kept = (tuple(history), tuple(rows)) if keeper is None else keeper.rows()
+        found = concerns(kept[0], is_finite(state.server.evaluated_model))
+        if keeper is not None and found:
+            keeper.note(warning=" ".join(found))
+        return Result(*kept, self.model_after(state), state, warnings=found)
 
     def init(self) -> FederationState:
         """The state before the first round."""
@@ -154,20 +155,22 @@ class Federation:
     def exchange(self, state: FederationState, clock: "Clock") -> Exchange:
         """Ask sites to score the model of the last round, where that is due, and to train from it."""
         number, server = state.round + 1, state.server
-        exchange = Exchange(self.sample(number) if state.round < self.rounds else ())
+        invited = self.sample(number) if state.round < self.rounds else ()
         evaluated = self.evaluated if state.pending and self._is_evaluated(state.round) else ()
-        if self.is_over(state) or not (exchange.invited or evaluated):
-            return exchange
+        if self.is_over(state) or not (invited or evaluated):
+            return Exchange(invited)
         offers = {**self.aggregator.weigher.offer(server.weighing), **self.announced}
         averaged = None if server.evaluated_model is server.message else server.evaluated_model
         broadcast = Broadcast(number, server.message, offers, self.rounds, averaged)
-        detail = self.test is None or self.algorithm.sharing.has_private_layers
+        rules = self.score_rules
+        asked = Asked(self.sites.clients, invited, server.message, rules.max_examples, evaluated, rules)
         with clock("exchange"):
-            for answer in self.sites.ask(
-                broadcast, exchange.invited, evaluated, detail=detail, seconds=self.round_seconds
-            ):
-                exchange.add(answer)
-        return exchange
+            return screen(
+                asked,
+                self.sites.ask(
+                    broadcast, invited, evaluated, detail=rules.detail, seconds=self.round_seconds
+                ),
+            )
 
     def complete(
         self, state: FederationState, exchange: Exchange, clock: "Clock"
@@ -184,12 +187,19 @@ class Federation:
             metrics |= found.metrics
             if found.measure == "accuracy":
                 metrics |= correlation_metrics(rows, own)
-            state = _judge(state, progress(found.metrics))
+            state = _judge(state, progress(metrics))
             rows = [{**row, found.measure: own.get(str(row["client"]))} for row in rows]
-            if self.is_over(state):  # the last round also has the clients that were not invited to it
-                idle = sorted(set(self.evaluated) - {str(row["client"]) for row in rows})
-                rows += [{"client": each, "status": "idle", found.measure: own.get(each)} for each in idle]
-                rows = [_with_failure(row, exchange.failures) for row in rows]
+            unscored = dict(exchange.unscored)
+            if self.is_over(state):  # the last exchange has no round of its own in which clients fail
+                failed = (each for each in exchange.failures.values() if each.stage != "training")
+                unscored |= {each.client: f"failed while {each.stage}: {each.reason}" for each in failed}
+            idle = {*self.evaluated} if self.is_over(state) else {*unscored}
+            idle -= {str(row["client"]) for row in rows}
+            rows += [
+                {"client": each, "status": "idle", found.measure: own.get(each)} for each in sorted(idle)
+            ]
+            if unscored:
+                rows = [_with_reason(row, unscored) for row in rows]
         seconds = {**round.seconds, "evaluate": clock.seconds.pop("evaluate", 0.0)}
         return self.annotate(Round(round.number, metrics, tuple(rows), seconds)), state
 
@@ -200,14 +210,11 @@ class Federation:
             self._check_all_failed(failures)
         with clock("aggregate"):
             done = self.aggregator.aggregate(state.server, exchange.replies, exchange.invited, number)
-        replies = {reply.client: reply for reply in exchange.replies}
-        metrics = round_metrics(done, replies) | sigma_metrics(self.layout, done.state.message.variance)
+        metrics = round_metrics(done, exchange) | sigma_metrics(self.layout, done.state.message.variance)
         if self.algorithm.sharing.has_private_layers:
             metrics |= traffic(done.state.message, [self._model_bytes(each) for each in exchange.invited])
-        rows = client_rows(exchange.invited, done, replies, failures)
-        return replace(
-            state, round=number, server=done.state, pending=Round(number, metrics, rows, clock.seconds)
-        )
+        pending = Round(number, metrics, client_rows(exchange, done), clock.seconds)
+        return replace(state, round=number, server=done.state, pending=pending)
 
     def sample(self, number: int) -> tuple[ClientId, ...]:
         """The clients invited to a round, in the order of their ids."""
@@ -231,13 +238,13 @@ class Federation:
 
     def _model_bytes(self, client: ClientId) -> int:
         """The size of a client's model; clients without a profile are taken to have the first one's."""
-        profile = self.profiles.get(client) or next(iter(self.profiles.values()))
-        return profile.model_bytes
+        profile = self.profiles.get(client) or next(iter(self.profiles.values()), None)
+        return 0 if profile is None else profile.model_bytes
 
     def _check_all_failed(self, failures: Mapping[ClientId, Failure]) -> None:
-        """Stop a run in which no client works: that is a fault of the program, not of a client."""
+        """Stop a run in which no client at all works: that is a fault of the program, not of a client."""
         broken = [failures[client] for client in sorted(failures) if failures[client].stage != LATE]
-        if broken and (len(failures) > 1 or len(self.sites.clients) == 1):
+        if broken and len(failures) == len(self.sites.clients):
             first = broken[0]
             raise ClientError(first.client, 1, first.stage, f"{first.reason} (and no other client succeeded)")
 
@@ -265,12 +272,10 @@ class Clock:
         self.seconds[stage] = time.perf_counter() - start
 
 
-def _with_failure(row: Row, failures: Mapping[ClientId, Failure]) -> Row:
-    """A row of the last round, with the reason if the client could not score the last model."""
-    failure = failures.get(str(row["client"]))
-    if failure is None or failure.stage == "training":
-        return row
-    return {**row, "evaluation": f"failed while {failure.stage}: {failure.reason}"}
+def _with_reason(row: Row, unscored: Mapping[ClientId, str]) -> Row:
+    """A row, with the reason if the client's scores of the round's model are missing."""
+    reason = unscored.get(str(row["client"]))
+    return row if reason is None else {**row, "evaluation": reason}
 
 
 def _judge(state: FederationState, score: float | None) -> FederationState:

@@ -1,5 +1,6 @@
 """Do the clients fit together? Checked from their profiles before the first round."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor
 from steelyard.errors import InputError
 from steelyard.sites import Profile
 from steelyard.types import ClientId
+
+MAX_BYTES = 1 << 50  # of a client's model
 
 
 def check_profiles(profiles: Mapping[ClientId, Profile]) -> None:
@@ -21,9 +24,56 @@ def check_profiles(profiles: Mapping[ClientId, Profile]) -> None:
             )
 
 
+def screen_profiles(profiles: Mapping[ClientId, Profile], max_examples: int) -> dict[ClientId, Profile]:
+    """The profiles that can be used; a client without one is treated as one that could not give it."""
+    usable = {client: each for client, each in profiles.items() if _is_usable(client, each, max_examples)}
+    sizes = Counter(len(each.class_counts) for each in usable.values() if each.class_counts is not None)
+    usual = max(sorted(sizes), key=sizes.__getitem__, default=None)
+    return {
+        client: each
+        for client, each in usable.items()
+        if each.class_counts is None or len(each.class_counts) == usual
+    }
+
+
+def _is_usable(client: ClientId, profile: Profile, max_examples: int) -> bool:
+    if type(profile) is not Profile:
+        return False
+    try:
+        counts = profile.class_counts
+        return (
+            profile.client == client
+            and type(profile.num_examples) is int
+            and 0 <= profile.num_examples <= max_examples
+            and type(profile.model_bytes) is int
+            and 0 <= profile.model_bytes < MAX_BYTES
+            and (counts is None or _are_counts(counts, profile.num_examples))
+        )
+    except Exception:  # whatever a client sent cannot be read
+        return False
+
+
+def _are_counts(counts: Tensor, total: int) -> bool:
+    plain = type(counts) is Tensor and counts.dtype == torch.int64 and counts.dim() == 1
+    return plain and bool((counts >= 0).all()) and int(counts.sum()) == total
+
+
+def check_ids(ids: Iterable[ClientId]) -> None:
+    """Refuse ids that cannot be written to a file."""
+    for id in ids:
+        try:
+            id.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"the client id {id!r} is not valid Unicode; give the client another id."
+            ) from None
+
+
 def class_counts(profiles: Iterable[Profile]) -> Tensor:
     """The training examples of each class at all clients together, [C]."""
     counts = [profile.class_counts for profile in profiles if profile.class_counts is not None]
+    if not counts:
+        raise InputError("the objective needs the clients' class counts, and no client gave usable ones.")
     return torch.stack(counts).sum(dim=0).float()
 
 

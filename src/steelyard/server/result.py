@@ -1,12 +1,15 @@
 """The result of a run."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, overload
 
 from torch import nn
 
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardWarning
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Row
 
@@ -15,12 +18,43 @@ def _stays_at_its_site(client: ClientId) -> nn.Module:
     raise InputError(f"the model of client {client!r} is at its site; only the shared part is known here.")
 
 
-@dataclass(frozen=True, eq=False)
+class RecordedRows(Sequence[Row]):
+    """Rows of a record that are read when they are first looked at, so that a run does not keep them."""
+
+    def __init__(self, read: Callable[[], Sequence[Row]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        return tuple(self._read())
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+    def __getitem__(self, place: Any) -> Any:
+        return self._rows[place]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return self._rows == (other._rows if isinstance(other, RecordedRows) else other)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "RecordedRows()"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A finished run: one row for each round, one for each client in each round, and the model."""
 
-    history: tuple[Row, ...]
-    clients: tuple[Row, ...]
+    history: Sequence[Row]
+    clients: Sequence[Row]
+    """Of a recorded run, these rows are read from its folder when they are looked at."""
     model: nn.Module
     """What is shared: the whole model, or the head."""
     state: FederationState
@@ -29,8 +63,22 @@ class Result:
     """A client's whole model; where only the head is shared, with the client's own body."""
     path: Path | None = None
     """The folder of the run, if it is recorded."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the run, a sentence each: no reply was used, the model is not finite, ..."""
 
     @property
     def accuracy(self) -> float:
         """Test accuracy at the end; nan without a common test set."""
-        return float(self.history[-1].get("accuracy", float("nan")) or 0.0)
+        value = self.history[-1].get("accuracy")
+        return float("nan") if value is None else float(value)
+
+    def warn(self, stacklevel: int = 2) -> None:
+        """Issue the warnings of the run."""
+        for text in self.warnings:
+            warnings.warn(text, SteelyardWarning, stacklevel + 1)
+
+    def __repr__(self) -> str:
+        parts = [f"{self.state.round} rounds", f"a model of type {type(self.model).__name__}"]
+        parts += [f"recorded in {self.path}"] if self.path else []
+        parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
+        return f"Result({', '.join(parts)})"

@@ -8,21 +8,46 @@ from torch import Tensor
 from steelyard.layout import Layout
 from steelyard.metrics import rank_correlations
 from steelyard.server.aggregation import Aggregated
-from steelyard.types import ClientId, Failure, Message, Reply, Row, Value
+from steelyard.server.screening import Exchange
+from steelyard.types import ClientId, Message, Row, Value
+
+MAX_LOSS_RATIO = 20.0  # of a claimed loss to the median; honest losses differ by less, or weigh little
 
 USED = "used"
 """The status of a client whose reply was used."""
 
 
-def round_metrics(done: Aggregated, replies: Mapping[ClientId, Reply]) -> dict[str, float]:
+def round_metrics(done: Aggregated, exchange: Exchange) -> dict[str, float]:
     """Metrics of the round that need no evaluation."""
-    metrics = {"used": float(len(done.clients)), "rejected": float(len(done.rejected))}
+    rejected = exchange.rejected.keys() | done.rejected.keys()
+    metrics = {"used": float(len(done.clients)), "rejected": float(len(rejected))}
+    if exchange.strangers:
+        metrics["unknown_senders"] = float(exchange.strangers)
     if len(done.weights):  # 1 if one client has all the weight, J if all J clients weigh the same
         metrics["effective_clients"] = float(done.weights.abs().sum() ** 2 / done.weights.square().sum())
-    losses = [replies[client].metrics["loss"] for client in done.clients if "loss" in replies[client].metrics]
-    if losses and len(losses) == len(done.clients):
-        metrics["loss"] = float(torch.tensor(losses, dtype=torch.float64) @ done.weights)
+    replies = {reply.client: reply for reply in exchange.replies}
+    loss = mean_loss([replies[client].metrics.get("loss") for client in done.clients], done.weights)
+    if loss is not None:
+        metrics["loss"] = loss
     return metrics | {name: float(value) for name, value in done.evidence.items() if value.dim() == 0}
+
+
+def mean_loss(claimed: Sequence[float | None], weights: Tensor) -> float | None:
+    """The weighted mean of the training losses that the used clients claim; None without any.
+
+    A loss may be a lie, so its magnitude counts up to `MAX_LOSS_RATIO` × the median magnitude. Clients that
+    claim none are left out; then negative weights count as 0.
+    """
+    known = [loss for loss in claimed if loss is not None]
+    if not known:
+        return None
+    losses = torch.tensor(known, dtype=torch.float64)
+    limit = float(MAX_LOSS_RATIO * losses.abs().median())
+    losses = losses.clamp(-limit, limit)
+    if len(losses) < len(claimed):
+        weights = weights[[loss is not None for loss in claimed]].clamp(min=0.0)
+        weights = weights / weights.sum()
+    return float(losses @ weights) if bool(weights.isfinite().all()) else None
 
 
 def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
@@ -53,38 +78,29 @@ def correlation_metrics(rows: Sequence[Row], scores: Mapping[ClientId, float]) -
     return rank_correlations(columns, torch.tensor(accuracies, dtype=torch.float64))
 
 
-def client_rows(
-    invited: Sequence[ClientId],
-    done: Aggregated,
-    replies: Mapping[ClientId, Reply],
-    failures: Mapping[ClientId, Failure],
-) -> tuple[Row, ...]:
-    """One row for each invited client and each failure: what became of its reply, and its evidence."""
+def client_rows(exchange: Exchange, done: Aggregated) -> tuple[Row, ...]:
+    """One row for each client that was invited, failed or was rejected: what became of its reply, and why."""
     evidence = _evidence(done)
+    replies = {reply.client: reply for reply in exchange.replies}
+    reasons = {**exchange.rejected, **done.rejected}
+    for client, failure in exchange.failures.items():
+        reasons[client] = f"failed while {failure.stage}: {failure.reason}"
     rows = []
-    for client in invited if failures.keys() <= set(invited) else sorted({*invited, *failures}):
-        row = _claims(replies.get(client)) | {"client": client, "status": USED, "weight": 0.0}
-        if client in failures:
-            row["status"] = f"failed while {failures[client].stage}: {failures[client].reason}"
-        elif client in done.rejected:
-            row["status"] = done.rejected[client]
+    for client in exchange.invited if reasons.keys() <= set(exchange.invited) else _all(exchange, reasons):
+        row: dict[str, Value] = {}
+        if client in replies:  # what the client claims
+            row |= {**replies[client].metrics, "num_examples": replies[client].num_examples}
+        row |= {"client": client, "status": USED, "weight": 0.0}
+        if client in reasons:
+            row["status"] = reasons[client]
         elif done.skipped:
-            row["status"] = "not used: the round fell below its quorum"
+            row["status"] = f"not used: {done.skipped}"
         rows.append(row | evidence.get(client, {}))
     return tuple(rows)
 
 
-def _claims(reply: Reply | None) -> dict[str, Value]:
-    """What a client says of itself; what the server measures overwrites it."""
-    if reply is None:
-        return {}
-    claims = {**reply.metrics, "num_examples": reply.num_examples}
-    return {name: value for name, value in claims.items() if _is_number(value)}
-
-
-def _is_number(value: object) -> bool:
-    """Whether SQLite can hold it as a number; a client may send anything."""
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+def _all(exchange: Exchange, reasons: Mapping[ClientId, str]) -> list[ClientId]:
+    return sorted({*exchange.invited, *reasons})
 
 
 def _evidence(done: Aggregated) -> dict[ClientId, dict[str, Value]]:

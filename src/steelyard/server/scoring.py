@@ -13,10 +13,9 @@ from steelyard.metrics.fairness import fairness
 from steelyard.metrics.regression import client_mse_summary
 from steelyard.metrics.scores import Scores
 from steelyard.metrics.temperature import merge_temperatures
+from steelyard.server.score_screening import ByClient
 from steelyard.sites import ScoreTable, ServerTestSet
 from steelyard.types import ClientId, Message
-
-ByClient = Mapping[ClientId, Mapping[str, Scores]]
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,12 @@ def _client_means(
 
 
 def progress(metrics: Mapping[str, float]) -> float | None:
-    """The score that `patience` watches, larger is better: on the test set, or else on the clients' own."""
-    for name, sign in (("accuracy", 1), ("mse", -1), ("client_accuracy", 1), ("client_mse", -1)):
+    """The score that `patience` watches, larger is better: on the test set, or else on the clients' own.
+
+    Without any test data, it is the clients' training loss.
+    """
+    names = {"accuracy": 1, "mse": -1, "client_accuracy": 1, "client_mse": -1, "loss": -1}
+    for name, sign in names.items():
         if name in metrics:
             return sign * metrics[name]
     return None

@@ -1,96 +1,132 @@
-"""What happens to replies before they are weighed: unusable ones are rejected, long ones are clipped."""
+"""The boundary where an answer becomes a value: what a client sent leaves here clean, or as a reason.
 
-import math
-from collections.abc import Sequence
-from typing import Literal
+Nothing that a client sent is used before. Only values of the exact types that are expected are read, so no
+code of a client runs here (a subclass, a property, `__eq__`, `__str__`), and an exception means "rejected". A
+client is known by the channel that its answer came through: what it sends is held against itself only.
+"""
 
-import torch
-from torch import Tensor
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from steelyard.types import ClientId, Message, Reply, Stack
+from steelyard.server.reasons import MAX_REASON, one_line
+from steelyard.server.reply_screening import screen_replies
+from steelyard.server.score_screening import ByClient, ScoreRules, screen_scores, screen_table
+from steelyard.sites import Answer, ScoreTable
+from steelyard.types import EMPTY, ClientId, Failure, Message, Reply
 
-MAX_MAGNITUDE = 1e30  # larger finite values would overflow float32 when they are summed
-MAX_PRECISION_RATIO = 1e6  # of a precision to its median; larger ratios are cut off
-USUAL_NORM_FACTOR = 3.0  # times the usual norm: the limit for clip = "usual"
-
-
-def screen(
-    replies: Sequence[Reply], invited: Sequence[ClientId], like: Message, max_examples: int
-) -> tuple[list[Reply], dict[ClientId, str]]:
-    """The usable replies in the order of client ids, and the reason for each rejected client."""
-    by_client: dict[ClientId, Reply] = {}
-    rejected: dict[ClientId, str] = {}
-    expected = set(invited)
-    for reply in replies:
-        if reply.client not in expected:
-            rejected[reply.client] = "was not invited to this round"
-        elif reply.client in by_client:
-            rejected[reply.client] = "sent more than one reply"
-        else:
-            by_client[reply.client] = reply
-            if reason := _fault(reply, like, max_examples):
-                rejected[reply.client] = reason
-    for client in invited:
-        if client not in by_client:
-            rejected[client] = "sent no reply"
-    return [by_client[client] for client in sorted(by_client) if client not in rejected], rejected
+MAX_STAGE = 40  # characters of what a client says that it was doing when it failed
+MAX_FAILURE = MAX_REASON - len("failed while : ") - MAX_STAGE  # characters of the reason that it gives
 
 
-def _fault(reply: Reply, like: Message, max_examples: int) -> str | None:
-    """The reason to reject a reply, if there is one."""
-    if [slot is None for slot in reply.message] != [slot is None for slot in like]:
-        return f"sent {sorted(reply.message.slots)} where {sorted(like.slots)} was asked for"
-    for slot, given, wanted in zip(like._fields, reply.message, like, strict=True):
-        if wanted is None:
+class Asked(NamedTuple):
+    """What the server asked for in one exchange."""
+
+    clients: Sequence[ClientId]
+    """All clients of the federation, sorted."""
+    train: Sequence[ClientId]
+    """The clients that are invited to train."""
+    like: Message
+    """A message of the right form."""
+    max_examples: int
+    evaluate: Sequence[ClientId] = ()
+    """The clients that are asked for scores."""
+    scores: ScoreRules = ScoreRules()
+
+
+class Exchange(NamedTuple):
+    """The answers of one exchange, screened."""
+
+    invited: Sequence[ClientId] = ()
+    replies: Sequence[Reply] = ()
+    """Usable replies in the order of client ids."""
+    rejected: Mapping[ClientId, str] = EMPTY
+    """The reason for each client that was invited or sent a reply, and has no usable one."""
+    failures: Mapping[ClientId, Failure] = EMPTY
+    scores: ByClient = EMPTY
+    table: ScoreTable | None = None
+    unscored: Mapping[ClientId, str] = EMPTY
+    """The reason for each client whose scores were dropped."""
+    strangers: int = 0
+    """The number of answers from no client of the federation, or that were no answers at all."""
+
+
+def screen(asked: Asked, answers: Iterable[object]) -> Exchange:
+    """Screen everything that came in one exchange. The order in which it came does not matter."""
+    invited, scored = set(asked.train), set(asked.evaluate)
+    sent = _by_sender(asked.clients, invited | scored, answers)
+    rejected = dict.fromkeys(asked.train, "sent no reply")
+    for client in sent.clients:
+        reason = ""
+        if client in sent.repeated:
+            reason = "sent more than one answer"
+        elif client not in invited and (client in sent.replies or client not in scored):
+            reason = "was not invited to this round"
+        elif client in sent.replies:
+            del rejected[client]
+        if reason:
+            rejected[client] = reason
+            for kept in (sent.replies, sent.scores, sent.failures):
+                kept.pop(client, None)
+    replies, faults = screen_replies(sent.replies, asked.like, asked.max_examples)
+    table, unscored = screen_table(sent.tables, scored, asked.scores)
+    scores, dropped = screen_scores(sent.scores, scored, table, asked.scores)
+    strangers = sent.strangers + len(sent.tables) - (table is not None)
+    rejected, unscored = rejected | faults, unscored | dropped
+    return Exchange(asked.train, replies, rejected, sent.failures, scores, table, unscored, strangers)
+
+
+@dataclass(eq=False)
+class _Sent:
+    """What came, by sender, and not looked into."""
+
+    clients: set[ClientId] = field(default_factory=set)
+    repeated: set[ClientId] = field(default_factory=set)
+    """Clients that sent several answers."""
+    replies: dict[ClientId, object] = field(default_factory=dict)
+    scores: dict[ClientId, object] = field(default_factory=dict)
+    failures: dict[ClientId, Failure] = field(default_factory=dict)
+    tables: list[ScoreTable] = field(default_factory=list)
+    strangers: int = 0
+
+
+def _by_sender(clients: Sequence[ClientId], asked: Collection[ClientId], answers: Iterable[object]) -> _Sent:
+    sent = _Sent()
+    for answer in answers:
+        if type(answer) is ScoreTable:
+            sent.tables.append(answer)
             continue
-        if not isinstance(given, Tensor) or given.layout != wanted.layout or given.device != wanted.device:
-            return f"sent a {slot} that is not a plain tensor"
-        if given.shape != wanted.shape:
-            return f"sent a {slot} of shape {tuple(given.shape)}, not {tuple(wanted.shape)}"
-        if given.dtype != wanted.dtype:
-            return f"sent a {slot} of {given.dtype}, not {wanted.dtype}"
-        least, most = torch.aminmax(given)
-        if not (float(least) >= -MAX_MAGNITUDE and float(most) <= MAX_MAGNITUDE):
-            return f"sent a {slot} that is not finite, or beyond {MAX_MAGNITUDE:g}"
-    if reply.message.variance is not None and bool((reply.message.variance < 0).any()):
-        return "sent a negative variance"
-    count = reply.num_examples
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= max_examples:
-        return f"claims {count!r} examples (1 to {max_examples:,} are believed)"
-    return None
+        opened = _opened(answer)
+        if opened is None or not (opened.client in asked or _is_among(clients, opened.client)):
+            sent.strangers += 1
+            continue
+        client = opened.client
+        if client in sent.clients:
+            sent.repeated.add(client)
+        sent.clients.add(client)
+        sent.scores[client] = opened.scores
+        if type(opened) is Failure:
+            sent.failures[client] = opened
+        elif type(opened) is Answer and opened.reply is not None:
+            sent.replies[client] = opened.reply
+    return sent
 
 
-def norm_limit(
-    norms: Tensor, clip: float | Literal["median", "usual"], before: Tensor | None
-) -> tuple[float, Tensor | None]:
-    """The limit on the norm of an update and, for "usual", the median norms of the rounds so far."""
-    if isinstance(clip, float | int):
-        return float(clip), None
-    median = norms.quantile(0.5)
-    if clip == "median":
-        return float(median), None
-    medians = median.unsqueeze(0) if before is None else torch.cat([before, median.unsqueeze(0)])
-    limit = USUAL_NORM_FACTOR * medians.quantile(0.5)
-    if not limit > 0:  # no update has moved yet, so there is no usual norm
-        return math.inf, before
-    medians[-1] = median.clamp(max=limit)
-    return float(limit), medians
+def _opened(answer: object) -> Answer | Failure | None:
+    """An answer with the id of its sender; reply and scores are not looked into. None if it is no answer."""
+    if type(answer) is Answer and len(answer) == len(Answer._fields) and type(answer.client) is str:
+        return answer
+    if type(answer) is not Failure:
+        return None
+    try:
+        client, scores = answer.client, answer.scores
+        stage, reason = one_line(answer.stage, MAX_STAGE), one_line(answer.reason, MAX_FAILURE)
+        return Failure(client, stage, reason, scores) if type(client) is str else None
+    except AttributeError:
+        return None
 
 
-def clip(stack: Stack, norms: Tensor, limit: float) -> Stack:
-    """Scale updates whose norm exceeds `limit` down to it; directions stay."""
-    scale = (limit / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
-    return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))
-
-
-def by_precision(means: Tensor, variances: Tensor) -> Tensor:
-    """Scale each mean by max(r, 1/r), where r = median variance / its variance: how unusual its precision is.
-
-    Posteriors are merged by precision, so a client that claims a tiny variance moves the model far, and a
-    client that claims a huge one hides how far it is from the others. Both get longer. Coordinates without a
-    variance stay as they are.
-    """
-    median = variances.median(dim=0).values
-    smallest = torch.finfo(variances.dtype).tiny
-    ratio = (median / variances.clamp(min=smallest)).clamp(1 / MAX_PRECISION_RATIO, MAX_PRECISION_RATIO)
-    return means * torch.where(median > 0, torch.maximum(ratio, 1 / ratio), 1.0)
+def _is_among(clients: Sequence[ClientId], client: ClientId) -> bool:
+    place = bisect_left(clients, client)
+    return place < len(clients) and clients[place] == client
