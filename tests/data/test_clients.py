@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
-from steelyard.data.clients import Client, as_clients, deal
+from steelyard.data.clients import Client, as_clients
 from steelyard.data.dataset import Dataset
+from steelyard.data.dealing import deal
 from steelyard.data.digits import digits
 from steelyard.data.examples import DatasetExamples, Examples, examples
 from steelyard.errors import InputError

@@ -1,7 +1,5 @@
 """Held-out examples: which ones, that no client trains on them, and the temperature fitted on them."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import steelyard
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import LabelFlip
 from steelyard.client.evaluation import predict
-from steelyard.data.clients import Client, Population, deal, num_held_out
+from steelyard.data.clients import Client, Population
+from steelyard.data.dealing import deal, num_held_out
 from steelyard.data.digits import digits
 from steelyard.data.examples import Examples
 from steelyard.engines import Engine, Pool, Serial, Vectorized
@@ -113,16 +112,6 @@ def test_without_a_holdout_clients_hold_the_rows_of_the_partition() -> None:
     for client, mine in zip(dealt().values(), wanted, strict=True):
         assert rows(client.train) == mine.tolist()
         assert client.held_out is None
-
-
-def test_without_a_holdout_the_fingerprint_is_the_one_from_before_there_was_one() -> None:
-    spec = load_spec()
-    content = spec.model_dump(exclude={"name", "about", "engine", "spill", "round_seconds", "adversaries"})
-    assert content["data"].pop("holdout") == 0
-    text = json.dumps(content, sort_keys=True).encode()
-    assert spec.fingerprint() == hashlib.sha256(text).hexdigest()[:16]
-    assert load_spec(None, {"data.holdout": 0.0}).fingerprint() == spec.fingerprint()
-    assert load_spec(None, {"data.holdout": 0.1}).fingerprint() != spec.fingerprint()
 
 
 def test_a_run_without_a_holdout_has_the_bits_of_clients_made_by_hand() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from steelyard.algorithm import Algorithm
 from steelyard.client.evaluation import BATCH
 from steelyard.data.clients import Client
-from steelyard.engines import Auto, Engine, Pool, Serial, auto, pool
+from steelyard.engines import Auto, Engine, Pool, Serial, auto, pool_sites
 from steelyard.errors import InputError
 from steelyard.layout import Layout
 from steelyard.objectives import CrossEntropy
@@ -189,7 +189,7 @@ def test_a_worker_killed_in_a_round_is_replaced_and_the_bits_are_the_same(tmp_pa
 def test_a_client_that_always_kills_its_worker_is_set_aside_by_name(
     seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "CHUNK_SECONDS", seconds)
+    monkeypatch.setattr(pool_sites, "CHUNK_SECONDS", seconds)
     result = with_deadly(tmp_path, 10**6, Pool(2))
     status = {(row["round"], row["client"]): row["status"] for row in result.clients}
     for number in (1, 2):
@@ -198,7 +198,7 @@ def test_a_client_that_always_kills_its_worker_is_set_aside_by_name(
 
 
 def test_many_jobs_at_a_time_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "CHUNK_SECONDS", 1e9)
+    monkeypatch.setattr(pool_sites, "CHUNK_SECONDS", 1e9)
     assert_same(run(Pool(2)), run(Serial()))
 
 

@@ -33,7 +33,7 @@ from torch import Tensor
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
-from steelyard.engines import Ray, Serial, pool
+from steelyard.engines import Ray, Serial, pool_sites
 from steelyard.engines import ray as engine
 from steelyard.errors import InputError, SteelyardError
 from steelyard.server.federation import advance
@@ -115,7 +115,7 @@ def test_two_nodes_share_the_work_and_give_the_bits_of_the_serial_engine(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running statistics, dropout, unequal clients, what they keep, what the server offers, random data."""
-    monkeypatch.setattr(pool, "CHUNK_SECONDS", 1e9)  # after the first round, many clients at a time
+    monkeypatch.setattr(pool_sites, "CHUNK_SECONDS", 1e9)  # after the first round, many clients at a time
     algorithm = Algorithm(Following(), Counting(), Directed(), training=Training(lr=0.05, momentum=0.9))
     parties = {**{each.id: each for each in clients()}, "oslo": Meeting(tmp_path), "turin": Meeting(tmp_path)}
     settings: dict[str, Any] = {"rounds": 3, "test": Noisy()}

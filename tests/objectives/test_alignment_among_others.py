@@ -26,7 +26,7 @@ from steelyard.algorithm import Algorithm
 from steelyard.client.learner import Learner
 from steelyard.data.examples import examples
 from steelyard.engines import Engine, Pool, Serial
-from steelyard.engines.joint_training import why_not_stacked
+from steelyard.engines.joint_training import trial_batch, why_not_stacked
 from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.objectives import Alignment, CrossEntropy, Objective, Proximal, SquaredError
@@ -143,4 +143,4 @@ def test_clients_are_not_trained_together_by_it_and_the_reason_is_said(form: Any
     model = network(torch.float32)
     learner = Learner(Alignment(form=form), WholeModel(), layout_of(model), Training(), seed=0)
     data = examples(INPUTS.float(), TARGETS)
-    assert why_not_stacked(learner, model, data) == "Alignment has no loss for each example"
+    assert why_not_stacked(learner, model, *trial_batch(data)) == "Alignment has no loss for each example"

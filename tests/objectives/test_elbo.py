@@ -13,7 +13,7 @@ import steelyard as sy
 from steelyard.client.learner import Learner
 from steelyard.client.working_model import working_copy_of, working_model_in
 from steelyard.data.examples import examples
-from steelyard.engines.joint_training import why_not_stacked
+from steelyard.engines.joint_training import trial_batch, why_not_stacked
 from steelyard.errors import InputError
 from steelyard.layout import flatten, layout_of, tensors_of
 from steelyard.nn.variational import VariationalConv2d, bayesian, gaussians, kl
@@ -244,6 +244,6 @@ def test_a_spec_can_name_it_and_its_base() -> None:
 def test_clients_with_bayesian_layers_are_trained_one_by_one(objective: Objective, reason: str) -> None:
     model = network(dtype=torch.float32)
     learner = Learner(objective, WholeModel(), layout_of(model), Training(), seed=0)
-    why = why_not_stacked(learner, model, examples(INPUTS.float(), TARGETS))
+    why = why_not_stacked(learner, model, *trial_batch(examples(INPUTS.float(), TARGETS)))
     assert why is not None
     assert reason in why

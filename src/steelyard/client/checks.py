@@ -1,11 +1,14 @@
 """Does the model fit the data? Checked before the first round."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import nn
 
+from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, Examples
@@ -13,6 +16,9 @@ from steelyard.errors import InputError
 from steelyard.objectives.base import Objective
 from steelyard.seeds import seeded
 from steelyard.sharing import Sharing
+from steelyard.types import ClientId, Failure
+
+T = TypeVar("T")
 
 
 def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
@@ -52,9 +58,10 @@ def _check_group(
     objective: Objective | None = None,
 ) -> int:
     """Check clients that share one model."""
-    outputs = _outputs(model, clients[0])
+    outputs = _outputs(model, clients)
+    tests = [(client, _read(client, partial(getattr, client, "test"))) for client in clients]
     sets = [(f"client {client.id!r}", client.train) for client in clients]
-    sets += [(f"client {client.id!r}, test", client.test) for client in clients if client.test]
+    sets += [(f"client {client.id!r}, test", test) for client, test in tests if test]
     sets += [(f"client {client.id!r}, held out", client.held_out) for client in clients if client.held_out]
     if test is not None:
         if len(test) == 0:
@@ -72,9 +79,14 @@ def _check_group(
     return outputs
 
 
-def _outputs(model: nn.Module, client: Client) -> int:
-    with seeded(0, "check"):
-        inputs, _ = client.train.batch(torch.arange(min(2, len(client.train))))
+def _outputs(model: nn.Module, clients: Sequence[Client]) -> int:
+    """The number of outputs of a model, from the inputs of the first client whose data can be read."""
+    read = ((client, _read(client, partial(_first_inputs, client))) for client in clients)
+    client, inputs = next(((each, found) for each, found in read if found is not None), (clients[0], None))
+    if inputs is None:
+        failed = run_contained(client.id, "reading", partial(_first_inputs, client))
+        reason = failed.reason if isinstance(failed, Failure) else "it can only be read at times"
+        raise InputError(f"client {client.id!r}: its training data cannot be read: {reason}.")
     try:
         with torch.inference_mode(), seeded(0, "check"):
             outputs = copy.deepcopy(model).eval()(inputs)
@@ -87,6 +99,47 @@ def _outputs(model: nn.Module, client: Client) -> int:
         found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise InputError(f"the model must return logits of shape (batch, classes), not {found}.")
     return outputs.shape[1]
+
+
+def _first_inputs(client: Client) -> torch.Tensor:
+    with seeded(0, "check"):
+        return client.train.batch(torch.arange(min(2, len(client.train))))[0]
+
+
+def _read(client: Client, read: Callable[[], T]) -> T | None:
+    """What a client's data are, or None if they cannot be read: then the client fails by name in a round.
+
+    Data of the wrong form are refused.
+    """
+
+    def attempt() -> T | InputError:
+        try:
+            return read()
+        except InputError as error:
+            return error
+
+    found = run_contained(client.id, "reading", attempt)
+    if isinstance(found, InputError):
+        raise found
+    return None if isinstance(found, Failure) else found
+
+
+def creatable(clients: Mapping[ClientId, Client], ids: Iterable[ClientId]) -> Iterator[Client]:
+    """Those of some clients that can be created; the others fail by name in a round.
+
+    If there are none, the first is refused.
+    """
+    failed: Failure | None = None
+    found = False
+    for id in ids:
+        client = run_contained(id, "reading", partial(clients.__getitem__, id))
+        if isinstance(client, Failure):
+            failed = failed or client
+        else:
+            found = True
+            yield client
+    if failed is not None and not found:
+        raise InputError(f"client {failed.client!r} cannot be created: {failed.reason}.")
 
 
 def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:

@@ -24,7 +24,13 @@ class Predict(Protocol):
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = slice(None)) -> Tensor:
+def predict(
+    model: nn.Module,
+    data: AnyExamples,
+    seed: int = 0,
+    rows: slice = slice(None),
+    own_code: bool = True,
+) -> Tensor:
     """Log-probabilities [N, C] in evaluation mode; for numeric targets, the outputs themselves.
 
     A slice of `rows` that starts at a multiple of 256 gets the same bits as in a prediction of all rows.
@@ -34,7 +40,7 @@ def predict(model: nn.Module, data: AnyExamples, seed: int = 0, rows: slice = sl
     start, stop, _ = rows.indices(len(data))
     parts = []
     for first in range(start, stop, BATCH):
-        with seeded(seed, "predict", first):
+        with seeded(seed, "predict", first, own_code=own_code):
             inputs, targets = data.span(first, min(first + BATCH, stop))
             outputs = model(inputs)
             parts.append(outputs if targets.is_floating_point() else F.log_softmax(outputs, dim=1))

@@ -1,7 +1,9 @@
 """The local training loop: the only one, for every client and every algorithm."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -34,6 +36,8 @@ class Learner:
     layout: Layout
     training: Training
     seed: int
+    own_code: bool = True
+    """Whether code of the user's own may run while clients train and predict (`client.own_code`)."""
 
     def working_model(self, model: nn.Module) -> WorkingModel:
         """A copy of a model to train and predict in, with the layout of what travels."""
@@ -55,12 +59,19 @@ class Learner:
         The update is written into `row`, if one is given.
         """
         layout = working.layout or self.layout
-        self.sharing.write(working.tensors, layout, broadcast.message, state or working.start)
+        kept = state or working.start
+        self.sharing.write(working.tensors, layout, broadcast.message, kept)
         if not working.model.training:
             working.model.train()
-        with seeded(self.seed, broadcast.round, client, "train"):
+        with seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code):
             local = Local(
-                working.model, working.parameters, broadcast, len(data), layout, lambda: data.labels
+                working.model,
+                working.parameters,
+                broadcast,
+                len(data),
+                layout,
+                lambda: data.labels,
+                partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
             )
             local_loss = self.objective.bind(local)
             picks = self.batches(broadcast.round, client, len(data), pair=working.normalises_batches)
@@ -79,6 +90,25 @@ class Learner:
         metrics["steps"] = float(len(losses))
         kept = self.sharing.keep(working.tensors, layout)
         return Trained(Reply(client, update, len(data), metrics), kept)
+
+    @contextmanager
+    def came_down(
+        self,
+        models: Sequence[Mapping[str, Tensor]],
+        layout: Layout,
+        message: Message,
+        states: Sequence[State],
+    ) -> Iterator[None]:
+        """Load what came down from the server into models whose clients kept heads of their own."""
+        kept = [self.sharing.without_private_head(state) for state in states]
+        own = [place for place, state in enumerate(states) if len(kept[place]) != len(state)]
+        for place in own:
+            self.sharing.write(models[place], layout, message, kept[place])
+        try:
+            yield
+        finally:
+            for place in own:
+                self.sharing.write(models[place], layout, message, states[place])
 
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
         """The example positions of each batch that a client trains on in a round."""

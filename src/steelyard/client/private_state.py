@@ -1,29 +1,32 @@
 """What stays with clients between rounds: private layers and histories, in memory or in files.
 
 States are committed by round, so that after a crash the sites go back to the round that the server saved.
-The last two commits are kept: the server may die between a commit and its own save.
+The server keeps its last two states and saves after the sites, so three commits are kept.
 """
 
 import hashlib
-import json
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from steelyard.errors import InputError
-from steelyard.tensor_files import Name, load_tensors, save_tensors
+from steelyard.tensor_files import PARTIAL, Name, load_tensors, save_tensors, sync
 from steelyard.types import EMPTY, ClientId, State
 
 V = TypeVar("V")
-KEPT = 2  # commits
-COMMIT = re.compile(r"after-(\d+)\.(safetensors|json)")
+KEPT = 3  # commits
+COMMIT = re.compile(r"after-(\d+)\.safetensors")
 STATE_FILE = re.compile(r"\d+-[0-9a-f]{24}\.safetensors")
+Check = Callable[[], None]
+"""Raises an error if another process has taken over the folder; called before files are changed."""
+
+
+def no_check() -> None:
+    """The default for states that no other process can write."""
 
 
 class PrivateStates(Protocol):
@@ -41,8 +44,14 @@ class PrivateStates(Protocol):
         Clients may have trained in a round that the server did not finish.
         """
 
+    def read(self, round: int) -> None:
+        """Take the states committed under a round, and change no file; round 0 has none.
+
+        States that are damaged are refused.
+        """
+
     def rewind(self, round: int) -> None:
-        """Go back to the states committed under a round; round 0 has none."""
+        """Go back to the states committed under a round, and remove the files of later ones."""
 
 
 class Versions(Generic[V]):
@@ -72,8 +81,8 @@ class Versions(Generic[V]):
 class MemoryStates:
     """States in memory; with a folder, commits write them to one file."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, check: Check = no_check) -> None:
+        self.folder, self.check = folder, check
         self.states: Versions[State] = Versions()
 
     def get(self, client: ClientId) -> State:
@@ -86,74 +95,85 @@ class MemoryStates:
         self.states.finish(round)
         if self.folder is None or not self.states.finished:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.check()
         named: dict[Name, Tensor] = {
             (client, name): tensor
             for client, state in self.states.finished.items()
             for name, tensor in state.items()
         }
-        save_tensors(self.folder / f"after-{round}.safetensors", named)
-        for path in _commits(self.folder)[:-KEPT]:
-            path.unlink()
+        save_tensors(_commit_path(self.folder, round), named)
+        _remove_old_commits(self.folder)
 
-    def rewind(self, round: int) -> None:
-        path = _drop_later(self.folder, round)
+    def read(self, round: int) -> None:
+        path = _commit_of(self.folder, round)
+        tensors, values = ({}, {}) if path is None else load_tensors(path)
+        if "files" in values or any(len(name) != 2 for name in tensors):
+            raise InputError(f"{path} is a list of files: resume the run with spill = true.")
         states: dict[ClientId, dict[str, Tensor]] = {}
-        for (client, name), tensor in ({} if path is None else load_tensors(path)[0]).items():
+        for (client, name), tensor in tensors.items():
             states.setdefault(client, {})[name] = tensor
         self.states = Versions(states)
+
+    def rewind(self, round: int) -> None:
+        self.read(round)
+        _remove_later_commits(self.folder, round)
 
 
 class StateFiles:
     """States in files, one for each client, read when the client trains; a commit is a list of files."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, check: Check = no_check) -> None:
+        self.folder, self.check = folder, check
         self.files: Versions[str] = Versions()
         self.committed: list[set[str]] = []
 
     def get(self, client: ClientId) -> State:
         name = self.files.get(client)
-        if name is None:
-            return EMPTY
-        path = self.folder / name
-        try:
-            return load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot read the state of client {client!r}, {path}: {error}.") from None
+        return EMPTY if name is None else self._load(client, name)
 
     def put(self, round: int, states: Mapping[ClientId, State]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         begins = round != self.files.round
+        if begins:
+            self.check()
         for client, state in states.items():
-            tensors = {key: tensor.contiguous() for key, tensor in state.items()}
-            save_file(tensors, self.folder / _file_name(round, client))
+            named: dict[Name, Tensor] = {(name,): tensor for name, tensor in state.items()}
+            save_tensors(self.folder / _file_name(round, client), named, durable=False)
         self.files.put(round, {client: _file_name(round, client) for client in states})
         if begins:
             self._remove_unused()
 
     def commit(self, round: int) -> None:
         self.files.finish(round)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / "commit.partial"
-        partial.write_text(json.dumps(self.files.finished), "utf-8")
-        os.replace(partial, self.folder / f"after-{round}.json")
-        self.committed = [*self.committed, set(self.files.finished.values())][-KEPT:]
-        for path in _commits(self.folder)[:-KEPT]:
-            path.unlink()
+        self.check()
+        files = self.files.finished
+        for name in set(files.values()).difference(*self.committed):
+            sync(self.folder / name)
+        save_tensors(_commit_path(self.folder, round), {}, {"files": files})
+        self.committed = [*self.committed, set(files.values())][-KEPT:]
+        _remove_old_commits(self.folder)
         self._remove_unused()
 
-    def rewind(self, round: int) -> None:
-        path = _drop_later(self.folder, round)
-        try:
-            files = {} if path is None else json.loads(path.read_text("utf-8"))
-            valid = all(STATE_FILE.fullmatch(name) for name in files.values())
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise InputError(f"cannot read {path}: {error}.") from None
-        if not valid:
-            raise InputError(f"{path} names files that are not private states; restore the folder.")
+    def read(self, round: int) -> None:
+        path = _commit_of(self.folder, round)
+        files = {} if path is None else _listed_files(path)
+        for client, name in files.items():
+            self._load(client, name)
         self.files, self.committed = Versions(files), [set(files.values())]
+
+    def rewind(self, round: int) -> None:
+        self.read(round)
+        _remove_later_commits(self.folder, round)
+        for path in _commits(self.folder).values():
+            with suppress(InputError):  # the commits before may be damaged
+                self.committed.append(set(_listed_files(path).values()))
         self._remove_unused()
+
+    def _load(self, client: ClientId, name: str) -> State:
+        try:
+            tensors, _ = load_tensors(self.folder / name)
+        except InputError as error:
+            raise InputError(f"cannot read the state of client {client!r}: {error}") from None
+        return {key: tensor for (key,), tensor in tensors.items()}
 
     def _remove_unused(self) -> None:
         """Remove the files that neither the present states nor a kept commit refers to."""
@@ -166,25 +186,51 @@ class StateFiles:
 
 def _file_name(round: int, client: ClientId) -> str:
     """Client ids may hold any character, file names may not."""
-    return f"{round}-{hashlib.blake2b(client.encode(), digest_size=12).hexdigest()}.safetensors"
+    digest = hashlib.blake2b(client.encode("utf-8", "surrogatepass"), digest_size=12)
+    return f"{round}-{digest.hexdigest()}.safetensors"
 
 
-def _commits(folder: Path | None) -> Sequence[Path]:
-    """The commits in a folder, oldest first."""
+def _commit_path(folder: Path, round: int) -> Path:
+    return folder / f"after-{round}.safetensors"
+
+
+def _commits(folder: Path | None) -> dict[int, Path]:
+    """The commits in a folder by round, oldest first."""
     paths = [] if folder is None or not folder.is_dir() else list(folder.iterdir())
-    found = {path: match for path in paths if (match := COMMIT.fullmatch(path.name))}
-    return sorted(found, key=lambda path: int(found[path][1]))
+    return dict(sorted((int(match[1]), path) for path in paths if (match := COMMIT.fullmatch(path.name))))
 
 
-def _drop_later(folder: Path | None, round: int) -> Path | None:
-    """Remove the commits after a round; returns that of the round itself, if clients had states by then."""
-    numbers = {path: int(path.stem.removeprefix("after-")) for path in _commits(folder)}
-    if round and numbers and round not in numbers.values():
+def _commit_of(folder: Path | None, round: int) -> Path | None:
+    """The commit of a round, if clients had states by then."""
+    commits = _commits(folder) if round else {}
+    if commits and round not in commits:
         raise InputError(
-            f"{folder} has private states after rounds {sorted(numbers.values())}, not after round {round}; "
+            f"{folder} has private states after rounds {list(commits)}, not after round {round}; "
             "restore the folder of the run from a copy."
         )
-    for path, number in numbers.items():
+    return commits.get(round)
+
+
+def _listed_files(commit: Path) -> dict[ClientId, str]:
+    """The files that a commit of `StateFiles` lists, by client."""
+    files = load_tensors(commit)[1].get("files")
+    if not isinstance(files, dict):
+        raise InputError(f"{commit} is not a list of files: resume the run with spill = false.")
+    if not all(isinstance(name, str) and STATE_FILE.fullmatch(name) for name in files.values()):
+        raise InputError(f"{commit} names files that are not private states; restore the folder.")
+    return files
+
+
+def _remove_old_commits(folder: Path) -> None:
+    for path in list(_commits(folder).values())[:-KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def _remove_later_commits(folder: Path | None, round: int) -> None:
+    """Remove the commits after a round, and files that were not written to their end."""
+    for number, path in _commits(folder).items():
         if number > round or not round:
+            path.unlink(missing_ok=True)
+    for path in [] if folder is None or not folder.is_dir() else list(folder.iterdir()):
+        if path.name.endswith(PARTIAL) or path.name.startswith(".tmp"):
             path.unlink()
-    return next((path for path, number in numbers.items() if number == round and round), None)

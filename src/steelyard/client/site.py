@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from steelyard.client.checks import check_fit, check_models
+from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
+from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Learner, Trained
 from steelyard.client.private_state import MemoryStates, PrivateStates
 from steelyard.client.working_model import WorkingModel
@@ -14,6 +16,7 @@ from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples
 from steelyard.layout import layout_of
 from steelyard.metrics.scores import Scores, score
+from steelyard.seeds import others_restored
 from steelyard.sites import Answer, Profile, Task
 from steelyard.types import Broadcast, Failure, Message, State
 
@@ -38,20 +41,23 @@ class Site:
 
     def answer(self, task: Task) -> Answer | Failure:
         """Score the model, then train, as the task asks; the private state is replaced after training."""
-        state, stage = self.states.get(self.client.id), "evaluating"
+        id, broadcast, state = self.client.id, task.broadcast, self.states.get(self.client.id)
         scores: dict[str, Scores] = {}
-        try:
+        with signals_noted(), others_restored():
             if task.evaluate:
-                scores = self.evaluate(task.broadcast.model_to_score, state, task.detail)
+                model, detail = broadcast.model_to_score, task.detail
+                found = run_contained(id, "evaluating", lambda: self.evaluate(model, state, detail))
+                if isinstance(found, Failure):
+                    return found
+                scores = found
             if not task.train:
-                return Answer(self.client.id, None, scores)
-            stage = "training"
-            trained = self.train(task.broadcast, state)
-        except Exception as error:  # the failure of one client must not end the run
-            return replace(failure(self.client.id, stage, error), scores=scores)
+                return Answer(id, None, scores)
+            trained = run_contained(id, "training", lambda: self.train(broadcast, state))
+        if isinstance(trained, Failure):
+            return replace(trained, scores=scores)
         if trained.state:
-            self.states.put(task.broadcast.round, {self.client.id: trained.state})
-        return Answer(self.client.id, trained.reply, scores)
+            self.states.put(broadcast.round, {id: trained.state})
+        return Answer(id, trained.reply, scores)
 
     def train(self, broadcast: Broadcast, state: State, row: Message | None = None) -> Trained:
         """Train for one round; the update is written into `row`, if one is given."""
@@ -71,7 +77,7 @@ class Site:
         def predicted(data: AnyExamples, shared: bool = False) -> Tensor:
             own = sharing.without_private_head(kept) if shared else kept
             sharing.write(working.tensors, layout, model, own)
-            return predict(working.model, data, self.learner.seed)
+            return predict(working.model, data, self.learner.seed, own_code=self.learner.own_code)
 
         client = self.client
         scores: dict[str, Scores] = {}
@@ -98,7 +104,3 @@ def profile_of(client: Client, learner: Learner, working: WorkingModel, classes:
     if "classes" not in learner.objective.needs:
         return profile
     return replace(profile, class_counts=torch.bincount(client.train.labels, minlength=classes))
-
-
-def failure(client: str, stage: str, error: Exception) -> Failure:
-    return Failure(client, stage, f"{type(error).__name__}: {error}")

@@ -1,28 +1,28 @@
 """Clients and their examples."""
 
 import bisect
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from contextlib import nullcontext
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from steelyard.data.dataset import Dataset
 from steelyard.data.examples import AnyExamples, Examples, examples
 from steelyard.errors import InputError
-from steelyard.seeds import generator
+from steelyard.seeds import seeded
 from steelyard.types import ClientId
-
-Shift = Callable[[Tensor, int], Tensor]
-"""A covariate shift: (images [N, C, H, W], position of the client) -> that client's version of the images."""
 
 Part = Literal["test", "held_out", "common"]
 """Data that a client's model can be evaluated on: the client's `test` or `held_out` examples, or the test set
 that is common to all clients."""
+
+
+KEPT_CLIENTS = 4096
+"""Clients of a population that stay in memory, in all processes of a run together."""
 
 
 class Client:
@@ -45,15 +45,48 @@ class Client:
         self.id = str(id)
         self.train = examples(train, name=f"client {id!r}, train")
         self.held_out = None if held_out is None else examples(held_out, name=f"client {id!r}, held out")
-        self.model = model
+        self.model, self._dtype = model, torch.float32
         self._test = test if callable(test) else self._check_test(test)
 
     @cached_property
     def test(self) -> AnyExamples | None:
-        return self._check_test(self._test()) if callable(self._test) else self._test
+        if not callable(self._test):
+            return self._test
+        with seeded(0, self.id, "test data"):  # the same data in whichever process they are first used
+            return self._check_test(self._test())
+
+    @property
+    def own_code(self) -> bool:
+        """Whether code of the user's own runs when its data are read."""
+        return any(
+            part is not None and not isinstance(part, Examples)
+            for part in (self.train, self.held_out, self._test)
+        )
+
+    def to(self, dtype: torch.dtype) -> "Client":
+        """The same client with data for models of this floating-point type, unless it has its own model."""
+        if self.model is not None:
+            dtype = input_dtype(self.model)
+        parts = {"train": self.train, "held_out": self.held_out, "_test": self._test}
+        if callable(self._test):  # converted when it is called
+            del parts["_test"]
+        changed = {name: None if part is None else part.to(dtype) for name, part in parts.items()}
+        if dtype == self._dtype and all(changed[name] is part for name, part in parts.items()):
+            return self
+        client = copy.copy(self)
+        vars(client).pop("test", None)
+        vars(client).update(changed, _dtype=dtype)
+        return client
 
     def _check_test(self, data: Any) -> AnyExamples | None:
-        return None if data is None else examples(data, name=f"client {self.id!r}, test")
+        if data is None:
+            return None
+        return examples(data, name=f"client {self.id!r}, test").to(self._dtype)
+
+
+def input_dtype(model: nn.Module) -> torch.dtype:
+    """The floating-point type of the inputs that a model wants: that of its first parameter."""
+    return next((parameter.dtype for parameter in model.parameters()), torch.float32)
 
 
 class Population(Mapping[ClientId, Client]):
@@ -62,20 +95,26 @@ class Population(Mapping[ClientId, Client]):
     >>> Population(ids, lambda id: (read_inputs(id), read_targets(id)))
     """
 
-    RECENT = 4096  # each process caches this many clients; the one that was created first is dropped first
-
     def __init__(
-        self, ids: Iterable[ClientId], make: Callable[[ClientId], Any], sizes: Sequence[int] | None = None
+        self,
+        ids: Iterable[ClientId],
+        make: Callable[[ClientId], Any],
+        sizes: Sequence[int] | None = None,
+        keep: int = KEPT_CLIENTS,
     ) -> None:
         """`make(id)` returns a client's training data or a `Client`; `sizes` are the numbers of its training
-        examples, in the order of `ids`, if they are known."""
+        examples, in the order of `ids`, if they are known. The clients that were used last stay in memory, at
+        most `keep` in all processes of a run together; others are created again when they are needed."""
         names = [str(id) for id in ids]
         if sizes is not None and len(sizes) != len(names):
             raise InputError(f"there are {len(sizes)} sizes for {len(names)} clients.")
+        if keep < 1:
+            raise InputError(f"keep must be at least 1 client, not {keep}.")
         order = sorted(range(len(names)), key=names.__getitem__)
         self.ids = tuple(names[position] for position in order)
         self._sizes = None if sizes is None else tuple(sizes[position] for position in order)
-        self._make = make
+        self._make, self.dtype = make, torch.float32
+        self.keep = self._limit = keep
         self._recent: dict[ClientId, Client] = {}
         _check_ids(self.ids)
 
@@ -89,15 +128,39 @@ class Population(Mapping[ClientId, Client]):
         return isinstance(id, str) and self._position(id) is not None
 
     def __getitem__(self, id: ClientId) -> Client:
-        if id in self._recent:
-            return self._recent[id]
+        client = self._recent.pop(id, None)
+        if client is None:
+            client = self.create(id)
+            while len(self._recent) >= self._limit:
+                del self._recent[next(iter(self._recent))]
+        self._recent[id] = client  # the last one is the one that was used last
+        return client
+
+    def create(self, id: ClientId) -> Client:
+        """A client that is not kept."""
         if id not in self:
             raise KeyError(id)
-        client = _as_client(id, self._make(id))
-        while len(self._recent) >= self.RECENT:
+        with seeded(0, id, "make") if self.own_code else nullcontext():
+            return _as_client(id, self._make(id)).to(self.dtype)
+
+    @property
+    def own_code(self) -> bool:
+        """Whether code of the user's own creates or reads clients."""
+        return bool(getattr(self._make, "own_code", True))
+
+    def to(self, dtype: torch.dtype) -> "Population":
+        """The same population with data for models of this floating-point type."""
+        if dtype == self.dtype:
+            return self
+        changed = copy.copy(self)
+        changed.dtype, changed._recent = dtype, {}
+        return changed
+
+    def divide(self, processes: int) -> None:
+        """Keep a share of `keep`, here and in copies: several processes will each have one."""
+        self._limit = max(1, self.keep // processes)
+        while len(self._recent) > self._limit:
             del self._recent[next(iter(self._recent))]
-        self._recent[id] = client
-        return client
 
     def size(self, id: ClientId) -> int:
         """The number of a client's training examples, or 0 if it is unknown until the client is created."""
@@ -112,10 +175,15 @@ class Population(Mapping[ClientId, Client]):
         return position if position < len(self.ids) and self.ids[position] == id else None
 
 
-def as_clients(clients: Sequence[Client] | Mapping[str, Any]) -> Mapping[ClientId, Client]:
-    """Clients by id, sorted by id, from a list of clients, {id: data} or a population."""
+def as_clients(
+    clients: Sequence[Client] | Mapping[str, Any], dtype: torch.dtype = torch.float32
+) -> Mapping[ClientId, Client]:
+    """Clients by id, sorted by id, from a list of clients, {id: data} or a population.
+
+    Their data are for models of this floating-point type.
+    """
     if isinstance(clients, Population):
-        return clients
+        return clients.to(dtype)
     if isinstance(clients, Mapping):
         clients = [_as_client(id, data) for id, data in clients.items()]
     for client in clients:
@@ -125,7 +193,7 @@ def as_clients(clients: Sequence[Client] | Mapping[str, Any]) -> Mapping[ClientI
             )
     ordered = sorted(clients, key=lambda client: client.id)
     _check_ids([client.id for client in ordered])
-    return {client.id: _not_empty(client) for client in ordered}
+    return {client.id: _not_empty(client).to(dtype) for client in ordered}
 
 
 def _as_client(id: ClientId, data: Any) -> Client:
@@ -144,90 +212,3 @@ def _not_empty(client: Client) -> Client:
     if len(client.train) == 0:
         raise InputError(f"client {client.id!r} has no examples; leave it out or give it some.")
     return client
-
-
-def deal(
-    dataset: Dataset, rows: Sequence[Tensor], seed: int, shift: Shift | None = None, holdout: float = 0.0
-) -> Population:
-    """Clients that hold the given training rows; each holds out a share `holdout` of them.
-
-    A client is tested on rows of the test set that have the label mix of its training rows, or on the whole
-    test set if the targets are numbers. A shift changes its training, held-out and test images alike.
-    """
-    width = len(str(len(rows) - 1))
-    ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
-    sizes = [len(part) - num_held_out(len(part), holdout) for part in rows]
-    if 0 in sizes:
-        raise InputError(f"the partition leaves {ids[sizes.index(0)]} empty; take fewer clients.")
-    return Population(ids, Dealer(dataset, rows, seed, shift, holdout), sizes)
-
-
-def num_held_out(size: int, share: float) -> int:
-    """How many of `size` examples are held out: at least 1 if `share` is not 0, but never all."""
-    return min(max(round(share * size), 1), size - 1) if share > 0 and size > 1 else 0
-
-
-class Dealer:
-    """Creates a client of `deal` from its id. The rows of all clients are stored in one vector."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        rows: Sequence[Tensor],
-        seed: int,
-        shift: Shift | None = None,
-        holdout: float = 0.0,
-    ) -> None:
-        self.dataset, self.seed, self.shift, self.holdout = dataset, seed, shift, holdout
-        self.rows = torch.cat(list(rows))
-        self.stops = list(itertools.accumulate(len(part) for part in rows))
-        labels = dataset.test.labels
-        if labels.is_floating_point():  # numbers have no label mix: every client is tested on all rows
-            labels = torch.zeros(len(labels), dtype=torch.int64)
-        self.label_counts = torch.bincount(labels)
-        self.rows_by_label = torch.split(torch.argsort(labels, stable=True), self.label_counts.tolist())
-        """Positions in the test set of each label."""
-
-    def __call__(self, id: ClientId) -> Client:
-        number = int(id.removeprefix("client-"))
-        start = self.stops[number - 1] if number else 0
-        data = self.dataset.train.take(self.rows[start : self.stops[number]])
-        train, held_out = self._split(self._shifted(data, number), int(data.rows[0]))
-        return Client(id, train, partial(self._test, data.labels, number), held_out)
-
-    def _split(self, data: Examples, first_row: int) -> tuple[Examples, Examples | None]:
-        """Training and held-out examples. The draw depends on the client's first row, so clients with the
-        same rows (an extra adversary and the client that it copies) hold out the same examples."""
-        size = num_held_out(len(data), self.holdout)
-        if not size:
-            return data, None
-        drawn = torch.randperm(len(data), generator=generator(self.seed, first_row, "holdout"))
-        return data.take(drawn[size:].sort().values), data.take(drawn[:size].sort().values)
-
-    def _test(self, labels: Tensor, number: int) -> Examples:
-        draw = generator(self.seed, number, "client-test")
-        return self._shifted(self.dataset.test.take(self._matching(labels, draw)), number)
-
-    def _shifted(self, data: Examples, number: int) -> Examples:
-        if self.shift is None:
-            return data
-        inputs = self.shift(data.inputs[data.rows], number)
-        return replace(data, inputs=inputs, targets=data.labels, rows=torch.arange(len(inputs)))
-
-    def _matching(self, labels: Tensor, draw: torch.Generator) -> Tensor:
-        """Test positions with the label mix of `labels`: as many, at least 100, unless a label runs out."""
-        if labels.is_floating_point():
-            return torch.arange(len(self.dataset.test))
-        classes = max(int(labels.max()) + 1, len(self.label_counts))
-        shares = torch.bincount(labels, minlength=classes).double() / len(labels)
-        available = F.pad(self.label_counts, (0, classes - len(self.label_counts)))
-        common = (shares > 0) & (available > 0)
-        if not bool(common.any()):
-            return torch.arange(int(available.sum()))
-        size = min(float((available[common] / shares[common]).min()), max(len(labels), 100.0))
-        counts = (shares * size).round().clamp(min=1).long()
-        picks = []
-        for label in common.nonzero().flatten().tolist():
-            rows = self.rows_by_label[label]
-            picks.append(rows[torch.randperm(len(rows), generator=draw)[: counts[label]]])
-        return torch.cat(picks).sort().values

@@ -1,5 +1,6 @@
 """Examples: inputs and targets in the form that training and evaluation read them."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,8 @@ class Examples:
     """Some rows of a table of inputs and targets. Clients share the table; each has its own `rows`.
 
     Images are kept as bytes. A batch turns them into floats, scaled by `mean` and `std` of each channel: a
-    quarter of the memory for about 2 % of the time of a small CNN (`benchmarks/README.md`).
+    quarter of the memory for about 2 % of the time of a small CNN (`benchmarks/README.md`). Arrays
+    of float64 come as float32, unless the model is of float64 (`to`).
     """
 
     inputs: Tensor
@@ -28,6 +30,8 @@ class Examples:
     rows: Tensor
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    double: bool | None = None
+    """True: fractional inputs and targets come as float64. False: float64 comes as float32."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -35,7 +39,7 @@ class Examples:
     @property
     def labels(self) -> Tensor:
         """The targets of these rows."""
-        return self.targets[self.rows]
+        return _cast(self.targets[self.rows], self.double)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -52,7 +56,7 @@ class Examples:
     def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Model inputs and targets of any rows of the table."""
         inputs = self.inputs.index_select(0, rows)  # ten times as fast as inputs[rows] on bytes
-        return self._scaled(inputs), self.targets.index_select(0, rows)
+        return self._scaled(inputs), _cast(self.targets.index_select(0, rows), self.double)
 
     def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """The batch of positions start to stop - 1; a view if these rows are contiguous in the table."""
@@ -60,17 +64,31 @@ class Examples:
             return self.batch(torch.arange(start, stop))
         first = int(self.rows[0])
         rows = slice(first + start, first + stop)
-        return self._scaled(self.inputs[rows]), self.targets[rows]
+        return self._scaled(self.inputs[rows]), _cast(self.targets[rows], self.double)
 
     def as_floats(self) -> "Examples":
         """A copy of these examples whose table holds model inputs."""
-        return Examples(*self.span(0, len(self)), torch.arange(len(self)))
+        return Examples(*self.span(0, len(self)), torch.arange(len(self)), double=self.double)
+
+    def to(self, dtype: torch.dtype) -> "Examples":
+        """The same examples for a model of this floating-point type.
+
+        A table that these rows fill is converted now, so that batches need not be. Rows of a larger table,
+        which other clients may share, are converted batch by batch.
+        """
+        double = dtype == torch.float64
+        if len(self.rows) < len(self.targets):
+            return self if self.double == double else replace(self, double=double)
+        inputs, targets = _cast(self.inputs, double), _cast(self.targets, double)
+        if self.double == double and inputs is self.inputs and targets is self.targets:
+            return self
+        return replace(self, inputs=inputs, targets=targets, double=double)
 
     def _scaled(self, inputs: Tensor) -> Tensor:
         if inputs.dtype != torch.uint8:
-            return inputs
+            return _cast(inputs, self.double)
         mean, scale = self._scaling
-        return inputs.float().sub_(mean).mul_(scale)
+        return (inputs.double() if self.double else inputs.float()).sub_(mean).mul_(scale)
 
     @cached_property
     def _contiguous(self) -> bool:
@@ -87,8 +105,8 @@ class Examples:
 class DatasetExamples:
     """Some rows of a map-style torch `Dataset`; items are read, and transformed, when a batch needs them."""
 
-    def __init__(self, dataset: TorchDataset[Any], rows: Tensor) -> None:
-        self.dataset, self.rows = dataset, rows
+    def __init__(self, dataset: TorchDataset[Any], rows: Tensor, double: bool | None = None) -> None:
+        self.dataset, self.rows, self.double = dataset, rows, double
         self.input_shape = tuple(default_collate([dataset[0][0]]).shape[1:])
 
     def __len__(self) -> int:
@@ -98,17 +116,29 @@ class DatasetExamples:
     def labels(self) -> Tensor:
         with seeded(0, "labels"):  # a random transform must not change the state of the global generator
             targets: Tensor = default_collate([self.dataset[int(row)][1] for row in self.rows])
-        return targets if targets.is_floating_point() else targets.long()
+        return _cast(targets, self.double) if targets.is_floating_point() else targets.long()
 
     def take(self, positions: Tensor) -> "DatasetExamples":
-        return DatasetExamples(self.dataset, self.rows[positions])
+        return self._with(rows=self.rows[positions])
+
+    def to(self, dtype: torch.dtype) -> "DatasetExamples":
+        """The same examples for a model of this floating-point type."""
+        double = dtype == torch.float64
+        return self if self.double == double else self._with(double=double)
 
     def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         return self.batch(torch.arange(start, stop))
 
     def batch(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         inputs, targets = default_collate([self.dataset[int(row)] for row in self.rows[positions]])
-        return inputs, targets
+        return _cast(inputs, self.double), _cast(targets, self.double)
+
+    def _with(self, **changes: Any) -> "DatasetExamples":
+        """A copy that does not read the data set anew."""
+        changed = copy.copy(self)
+        vars(changed).pop("labels", None)
+        vars(changed).update(changes)
+        return changed
 
 
 AnyExamples = Examples | DatasetExamples
@@ -119,7 +149,7 @@ def share_a_table(data: AnyExamples, other: AnyExamples | None) -> bool:
     if not isinstance(data, Examples) or not isinstance(other, Examples):
         return False
     same = data.inputs is other.inputs and data.targets is other.targets
-    return same and (data.mean, data.std) == (other.mean, other.std)
+    return same and (data.mean, data.std, data.double) == (other.mean, other.std, other.double)
 
 
 def examples(data: Any, targets: Any = None, *, name: str = "data") -> AnyExamples:
@@ -148,10 +178,11 @@ def _from_arrays(data: Any, targets: Any, name: str) -> Examples:
         raise InputError(f"{name}: inputs and targets must have a row for each example.")
     if len(inputs) != len(labels):
         raise InputError(f"{name}: {len(inputs)} inputs but {len(labels)} targets.")
-    if inputs.dtype == torch.float64:
-        inputs = inputs.float()
-    labels = labels.float() if labels.dtype.is_floating_point else labels.long()
-    return Examples(inputs, labels, torch.arange(len(labels)))
+    if not labels.dtype.is_floating_point:
+        labels = labels.long()
+    elif labels.dtype != torch.float64:
+        labels = labels.float()
+    return Examples(inputs, labels, torch.arange(len(labels)), double=False)
 
 
 def _from_dataset(data: Any, name: str) -> DatasetExamples:
@@ -163,3 +194,13 @@ def _from_dataset(data: Any, name: str) -> DatasetExamples:
             return DatasetExamples(data, torch.arange(len(data)))
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{name}: items must be (input, target) with tensors or numbers: {error}.") from None
+    except Exception as error:
+        kind = type(error).__name__
+        raise InputError(f"{name}: the first item cannot be read: {kind}: {error}.") from error
+
+
+def _cast(values: Tensor, double: bool | None) -> Tensor:
+    """Fractional values as float64, or float64 as float32; others, and with None all, as they are."""
+    if double:
+        return values.double() if values.is_floating_point() else values
+    return values.float() if double is False and values.dtype == torch.float64 else values

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from steelyard.data.rawfiles import holds, inflate, read_all
+from steelyard.data.rawfiles import holds, read, read_all
 
 
 class Origin(Protocol):
@@ -39,7 +39,7 @@ class Download:
 
         for name in names:
             download(f"{self.url}{name}.gz", scratch / name)
-        return {name: inflate((scratch / name).read_bytes()) for name in names}
+        return {name: read(scratch / name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Address:
 
         (name,) = names
         download(self.url, scratch / name)
-        return {name: inflate((scratch / name).read_bytes())}
+        return {name: read(scratch / name)}
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Uci:
             file = scratch / name
             download(self.url + quote(self.paths[name]), file)
             zipped = self.paths[name].endswith(".zip")
-            content = read_from_zip(file, name) if zipped else file.read_bytes()
+            content = read_from_zip(file, name) if zipped else read(file)
             contents[name] = content.replace(b"\r\n", b"\n")  # copies differ in their line ends
         return contents
 

@@ -23,7 +23,8 @@ def poisoned(
     if not isinstance(clients, Population):
         return {client: poison(client) for client in clients}
     _try_one(poison, min(attacks))
-    return Population(clients.ids, poison, [clients.size(client) for client in clients])
+    sizes = [clients.size(client) for client in clients]
+    return Population(clients.ids, poison, sizes, clients.keep).to(clients.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,13 @@ class Poison:
     num_classes: int
     seed: int
 
+    @property
+    def own_code(self) -> bool:
+        return not isinstance(self.clients, Population) or self.clients.own_code
+
     def __call__(self, id: ClientId) -> Client:
-        client = self.clients[id]
+        # The poisoned population keeps its clients; the one below need not keep them too.
+        client = self.clients.create(id) if isinstance(self.clients, Population) else self.clients[id]
         if id not in self.attacks:
             return client
         data = client.train

@@ -12,8 +12,10 @@ from steelyard.client.private_state import PrivateStates
 from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
 from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.cores import cores
-from steelyard.engines.pool import PoolSites
-from steelyard.engines.serial import SerialSites
+from steelyard.engines.pool import start_sites
+from steelyard.engines.pool_sites import PoolSites
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
 from steelyard.types import Broadcast, ClientId, Failure, Message
@@ -51,7 +53,7 @@ class AutoSites(SimulatedSites):
         super().__init__(workload, states)
         self.workers, self.has_deadline = workers, has_deadline
         self.serial = SerialSites(workload, states)
-        self.pool: PoolSites | None = None
+        self.pool: PoolSites | SerialSites | None = None
         self.decided = False
         self.about = self.serial.about
 
@@ -65,9 +67,9 @@ class AutoSites(SimulatedSites):
     ) -> Iterator[Trained | Scored | Failure]:
         if train and not self.decided:
             if pays(self.workload, train) and why_not(self.workload) is None:
-                self._take(PoolSites(self.workload, self.states, self.workers, VectorizedRunner, len(train)))
+                self._take(VectorizedRunner, len(train))
             elif self.has_deadline:
-                self._take(PoolSites(self.workload, self.states, self.workers, rows=len(train)))
+                self._take(SiteRunner, len(train))
             elif self.workers > 1 and len(train) > 1:
                 meanwhile()
                 yield from self.serial.evaluate(broadcast.model_to_score, requests)
@@ -94,13 +96,14 @@ class AutoSites(SimulatedSites):
         saved = seconds * len(clients) * (1 - 1 / min(self.workers, len(clients)))
         if saved > MIN_SAVED:
             order = self.serial.runner.groups(self.workload, clients, 2)
-            pool = self._take(PoolSites(self.workload, self.states, self.workers, rows=len(clients)))
+            pool = self._take(SiteRunner, len(clients))
             rest = [client for client in clients if client not in set(order[0])]
             stream = pool.work(broadcast, rest, (), deadline)
         self.decided = True
         self.about += f"; a client takes {1000 * seconds:.1f} ms"
         yield from stream
 
-    def _take(self, pool: PoolSites) -> PoolSites:
+    def _take(self, kind: type[SiteRunner], rows: int) -> PoolSites | SerialSites:
+        pool = start_sites(self.workload, self.states, self.workers, kind, self.has_deadline, rows)
         self.decided, self.pool, self.about = True, pool, pool.about
         return pool

@@ -3,18 +3,21 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.common_test import CommonTest, Members, ScoreRequest
 from steelyard.engines.workload import Workload
+from steelyard.errors import SteelyardError
 from steelyard.metrics.scores import Scores, Terms, score, terms_of
+from steelyard.seeds import others_restored
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
 
@@ -88,13 +91,15 @@ class SimulatedSites(ABC):
         scores: dict[ClientId, Mapping[str, Scores]] = {}
         failures: dict[ClientId, Failure] = {}
         trained: dict[ClientId, Trained] = {}
-        for outcome in self.work(broadcast, train, requests, deadline, meanwhile=score_inside):
-            if isinstance(outcome, Scored):
-                scores[outcome.client] = outcome.scores
-            elif isinstance(outcome, Trained):
-                trained[outcome.reply.client] = outcome
-            else:
-                failures.setdefault(outcome.client, outcome)
+        own_code = self.workload.learner.own_code
+        with signals_noted() if own_code else nullcontext(), others_restored():
+            for outcome in self.work(broadcast, train, requests, deadline, meanwhile=score_inside):
+                if isinstance(outcome, Scored):
+                    scores[outcome.client] = outcome.scores
+                elif isinstance(outcome, Trained):
+                    trained[outcome.reply.client] = outcome
+                else:
+                    failures.setdefault(outcome.client, outcome)
         unscored = {client for client, failed in failures.items() if failed.stage != "training"}
         if table is not None:
             yield table.without(unscored) if unscored else table
@@ -178,6 +183,13 @@ class SharedTest:
         if temperature != 1:
             return score(self.sites.common_predictions(model), test.labels, True, temperature)
         return self.sites.common_terms(model).sum(detail=True)
+
+
+def readable(predicted: Tensor | Failure) -> Tensor:
+    """Predictions on the common test set; the run cannot go on without them."""
+    if isinstance(predicted, Failure):
+        raise SteelyardError(f"evaluation on {predicted.client} failed: {predicted.reason}")
+    return predicted
 
 
 def nothing() -> None:

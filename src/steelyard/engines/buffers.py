@@ -1,5 +1,8 @@
 """Memory for the messages of a round: the model that goes down, and one row for each update."""
 
+import ctypes
+import mmap
+
 import torch
 from torch import Tensor
 
@@ -29,6 +32,9 @@ class LocalBuffers:
         """Set the model that goes down."""
         self.down = message
 
+    def make_private(self) -> None:
+        """In a forked process: separate this memory from that of the process that was forked."""
+
 
 class SharedBuffers(LocalBuffers):
     """The same in memory that child processes see."""
@@ -46,8 +52,31 @@ class SharedBuffers(LocalBuffers):
                 shared.copy_(slot)
         self.written = message
 
+    def make_private(self) -> None:
+        for message in (self.down, self.up.matrices):
+            message.map(make_private)
+
 
 def share(tensor: Tensor) -> Tensor:
     """Move a tensor into memory that child processes see."""
     shared: Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
     return shared
+
+
+MAP_FIXED = 0x10  # of Linux and macOS; the module mmap does not have it
+
+
+def make_private(tensor: Tensor) -> Tensor:
+    """Put zeros of this process's own in place of memory that it shares with others."""
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
+        return tensor
+    offset = storage.data_ptr() % mmap.PAGESIZE
+    start, length = storage.data_ptr() - offset, storage.nbytes() + offset
+    access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    arguments = (ctypes.c_void_p(start), ctypes.c_size_t(length), access, flags, -1, ctypes.c_long(0))
+    if libc.mmap(*arguments) != start:
+        raise OSError(ctypes.get_errno(), "cannot separate the memory of a forked process")
+    return tensor

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pad_sequence
 
+from steelyard.client.containment import World
 from steelyard.client.learner import Learner, Trained, descend, subtract
 from steelyard.client.working_model import working_model_in
-from steelyard.data.examples import AnyExamples, share_a_table
+from steelyard.data.examples import AnyExamples, Examples, share_a_table
 from steelyard.layout import tensors_of
 from steelyard.objectives.base import Local
-from steelyard.seeds import seeded
+from steelyard.seeds import Draws, digest_of_others, seeded
 from steelyard.types import Broadcast, ClientId, Message, Reply, State
 
 PADDING = -1  # the class of a padding row; NO_NUMBER is its target in regression
@@ -74,7 +75,13 @@ class StackedModel(nn.Module):
         return outputs
 
 
-def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> str | None:
+def trial_batch(data: AnyExamples) -> tuple[Tensor, Tensor]:
+    """A small batch to try a step with."""
+    with seeded(0, "trial"):
+        return data.batch(torch.zeros(4, dtype=torch.int64))
+
+
+def why_not_stacked(learner: Learner, model: nn.Module, inputs: Tensor, targets: Tensor) -> str | None:
     """The reason why clients with this model cannot be trained together, if there is one."""
     if learner.training.steps == 0:
         return "there is nothing to train"
@@ -82,13 +89,15 @@ def why_not_stacked(learner: Learner, model: nn.Module, data: AnyExamples) -> st
         return "batch normalisation would count the rows that fill up short batches"
     try:  # a trial step finds the rest: random layers, data-dependent control flow, changing buffers
         stacked = StackedModel(model, 2)
-        with seeded(0, "trial"):
-            inputs, targets = data.batch(torch.zeros(4, dtype=torch.int64))
         local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0, learner.layout)
         local_loss = learner.objective.bind(local)
         if local_loss.losses is None:
             return f"{type(learner.objective).__name__} has no loss for each example"
-        _mean_losses(local_loss.losses, inputs, targets.view(2, 2))
+        with seeded(0, "trial"):
+            before = digest_of_others()
+            _mean_losses(local_loss.losses, inputs, targets.view(2, 2))
+            if digest_of_others() != before:
+                return "the model draws from numpy or `random`, which would be the same for all clients"
     except Exception as error:
         return str(error).strip().splitlines()[0].rstrip(".")
     return None
@@ -104,17 +113,22 @@ def train_together(
     rows: Sequence[Message],
 ) -> list[Trained]:
     """Train several clients for one round; their updates are written into `rows`."""
-    _load(learner, model, broadcast.message, states)
+    start = learner.sharing.start(tensors_of(model.base), learner.layout)
+    _load(learner, model, broadcast.message, states, start)
     parameters = model.use(len(clients))
-    local_loss = learner.objective.bind(Local(model, parameters, broadcast, 0, learner.layout))
+    before = [state or start for state in states]
+    came_down = partial(learner.came_down, model.rows, learner.layout, broadcast.message, before)
+    local = Local(model, parameters, broadcast, 0, learner.layout, came_down=came_down)
+    local_loss = learner.objective.bind(local)
     assert local_loss.losses is not None
     picks = [
         list(learner.batches(broadcast.round, client, len(mine)))
         for client, mine in zip(clients, data, strict=True)
     ]
+    key = (learner.seed, broadcast.round)
     steps = descend(
         partial(_mean_losses, local_loss.losses),
-        _batches(data, picks, parameters[0].device),
+        _batches(data, picks, [Draws(*key, client, "train") for client in clients], parameters[0].device),
         parameters,
         learner.training,
         local_loss.add_gradient,
@@ -139,9 +153,10 @@ def train_together(
     ]
 
 
-def _load(learner: Learner, model: StackedModel, message: Message, states: Sequence[State]) -> None:
+def _load(
+    learner: Learner, model: StackedModel, message: Message, states: Sequence[State], start: State
+) -> None:
     """Set each copy from the shared values and the private state of its client."""
-    start = learner.sharing.start(tensors_of(model.base), learner.layout)
     if any(states):
         for row, state in zip(model.rows, states, strict=False):
             learner.sharing.write(row, learner.layout, message, state or start)
@@ -159,14 +174,17 @@ def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _batches(
-    data: Sequence[AnyExamples], picks: Sequence[Sequence[Tensor]], device: torch.device
+    data: Sequence[AnyExamples],
+    picks: Sequence[Sequence[Tensor]],
+    draws: Sequence[Draws],
+    device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Inputs [J·B, ...] and targets [J, B] of each step, padded where a batch is short or missing."""
     together = all(share_a_table(each, data[0]) for each in data)
     nothing = torch.zeros(0, dtype=torch.int64)
     for step in range(max(map(len, picks))):
         positions = [mine[step] if step < len(mine) else nothing for mine in picks]
-        inputs, targets = _gather(data, positions) if together else _collect(data, positions)
+        inputs, targets = _gather(data, positions) if together else _collect(data, positions, draws)
         yield inputs.to(device), targets.to(device)
 
 
@@ -178,9 +196,17 @@ def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, T
     return inputs, targets.view(padded.shape).where(padded != PADDING, _padding(targets))
 
 
-def _collect(data: Sequence[AnyExamples], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Batches from each client's own data."""
-    parts = [each.batch(chosen) for each, chosen in zip(data, positions, strict=True)]
+def _collect(
+    data: Sequence[AnyExamples], positions: Sequence[Tensor], draws: Sequence[Draws]
+) -> tuple[Tensor, Tensor]:
+    """Batches from each client's own data; a data set's code draws what it would draw alone."""
+    parts = []
+    for each, chosen, drawing in zip(data, positions, draws, strict=True):
+        if isinstance(each, Examples):
+            parts.append(each.batch(chosen))
+        else:
+            with World(), drawing():
+                parts.append(each.batch(chosen))
     inputs, targets = map(list, zip(*parts, strict=True))
     filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
     return pad_sequence(inputs, batch_first=True).flatten(0, 1), filled

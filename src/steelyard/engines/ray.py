@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from steelyard.client.interruptions import signals_noted
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.attempts import ATTEMPTS, Attempt
 from steelyard.engines.base import Deadline, Engine, SimulatedSites, nothing, one_thread
 from steelyard.engines.buffers import LocalBuffers, UpdateBuffer
 from steelyard.engines.cores import check_workers, cores
-from steelyard.engines.pool import PoolSites
+from steelyard.engines.pool_sites import PoolSites
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.worker import (
     Arrays,
@@ -40,6 +41,7 @@ from steelyard.engines.worker import (
 )
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, SteelyardError
+from steelyard.seeds import others_restored
 from steelyard.types import Broadcast, Failure, Message
 
 START_SECONDS = 600.0  # to wait for a first worker: a cluster may have to start a machine for it
@@ -144,12 +146,13 @@ class Actor:
         if self.number != number:
             self.number, self.buffers = number, LocalBuffers(Message(**tensors(model)))
             self.broadcast = Broadcast(begin.round, self.buffers.down, tensors(begin.offers), begin.rounds)
-        if not isinstance(job, Train):
-            return do(self.runner, self.buffers, self.broadcast, job)
-        if self.buffers.up.count != len(job.clients):
-            self.buffers.up = UpdateBuffer(self.buffers.down, len(job.clients))
-        here = job._replace(rows=range(len(job.clients)))
-        return do(self.runner, self.buffers, self.broadcast, here), arrays(self.buffers.up.matrices)
+        with signals_noted(), others_restored():
+            if not isinstance(job, Train):
+                return do(self.runner, self.buffers, self.broadcast, job)
+            if self.buffers.up.count != len(job.clients):
+                self.buffers.up = UpdateBuffer(self.buffers.down, len(job.clients))
+            here = job._replace(rows=range(len(job.clients)))
+            return do(self.runner, self.buffers, self.broadcast, here), arrays(self.buffers.up.matrices)
 
 
 @dataclass(eq=False)
@@ -168,6 +171,7 @@ class RaySites(PoolSites):
     def __init__(self, ray: Any, workload: Workload, states: PrivateStates, workers: int) -> None:
         super().__init__(workload, states, workers)
         self.ray, self.payloads, self.failed_starts = ray, 0, 0
+        workload.divide(workers + 1)
         self.packed = ray.put(pack(workload, ray.cloudpickle))
         self.actor = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Actor)
         self.actors = [self._start() for _ in range(workers)]

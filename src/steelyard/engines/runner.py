@@ -1,14 +1,16 @@
 """Runs sites one after the other in one process; each worker process has a runner of its own."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor
 
+from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import predict
 from steelyard.client.learner import Trained
 from steelyard.client.models import model_of
 from steelyard.client.private_state import MemoryStates
-from steelyard.client.site import Site, failure
+from steelyard.client.site import Site
 from steelyard.client.working_model import WorkingModel
 from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores
@@ -19,10 +21,13 @@ class SiteRunner:
     """One working model serves every client in turn, unless a client brings its own."""
 
     name = "serial"
+    trains_together = False
+    """Whether the last bits of an update depend on the group that a client is trained in."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload, self.states = workload, MemoryStates()  # a site's own; here states come with each job
         self.working = None if workload.model is None else workload.learner.working_model(workload.model)
+        self.own_code = workload.learner.own_code
 
     @staticmethod
     def groups(workload: Workload, clients: Sequence[ClientId], chunk: int) -> list[Sequence[ClientId]]:
@@ -40,10 +45,8 @@ class SiteRunner:
         """Train some clients; their updates are written into `rows`."""
         outcomes: list[Trained | Failure] = []
         for client, state, row in zip(clients, states, rows, strict=True):
-            try:
-                outcomes.append(self.site(client).train(broadcast, state, row))
-            except Exception as error:  # the failure of one client must not end the run
-                outcomes.append(failure(client, "training", error))
+            work = partial(self._train, client, broadcast, state, row)
+            outcomes.append(run_contained(client, "training", work, self.own_code))
         return outcomes
 
     def evaluate_group(
@@ -57,20 +60,30 @@ class SiteRunner:
         """Score a model at some clients."""
         found: list[dict[str, Scores] | Failure] = []
         for client, state in zip(clients, states, strict=True):
-            try:
-                found.append(self.site(client).evaluate(model, state, detail, own_test))
-            except Exception as error:
-                found.append(failure(client, "evaluating", error))
+            work = partial(self._evaluate, client, model, state, detail, own_test)
+            found.append(run_contained(client, "evaluating", work, self.own_code))
         return found
 
-    def predict_common(self, model: Message, rows: slice = slice(None)) -> Tensor:
+    def _train(self, client: ClientId, broadcast: Broadcast, state: State, row: Message) -> Trained:
+        return self.site(client).train(broadcast, state, row)
+
+    def _evaluate(
+        self, client: ClientId, model: Message, state: State, detail: bool, own_test: bool
+    ) -> dict[str, Scores]:
+        return self.site(client).evaluate(model, state, detail, own_test)
+
+    def predict_common(self, model: Message, rows: slice = slice(None)) -> Tensor | Failure:
         """Predictions on rows of the common test set, [N, C]."""
+        work = partial(self._predict_common, model, rows)
+        return run_contained("the common test set", "evaluating", work, self.own_code)
+
+    def _predict_common(self, model: Message, rows: slice) -> Tensor:
         learner, working, data = self.workload.learner, self.working, self.workload.common_test
         assert working is not None
         assert data is not None
         layout = working.layout or learner.layout
         learner.sharing.write(working.tensors, layout, model, working.start)
-        return predict(working.model, data, learner.seed, rows)
+        return predict(working.model, data, learner.seed, rows, learner.own_code)
 
     def site(self, client: ClientId) -> Site:
         workload = self.workload

@@ -1,20 +1,15 @@
 """One client after the other, in this process."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
-from steelyard.engines.buffers import UpdateBuffer
-from steelyard.engines.common_test import ScoreRequest
+from steelyard.engines.base import Engine, SimulatedSites, one_thread
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
+from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
-from steelyard.types import Broadcast, ClientId, Failure, Message
 
 
 @dataclass(frozen=True)
@@ -30,52 +25,9 @@ class Serial(Engine):
         self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
     ) -> Iterator[SimulatedSites]:
         if round_seconds is not None:
-            with open_pool(workload, states, 1, SiteRunner) as sites:
+            with open_pool(workload, states, 1, SiteRunner, round_seconds) as sites:
                 sites.about = "serial, in one worker because of the deadline"
                 yield sites
         else:
             with one_thread():
                 yield SerialSites(workload, states)
-
-
-class SerialSites(SimulatedSites):
-    """Sites that are run in turn. Deadlines do not apply."""
-
-    def __init__(self, workload: Workload, states: PrivateStates) -> None:
-        super().__init__(workload, states)
-        self.about = SiteRunner.name
-        self.runner = SiteRunner(workload)
-        self.updates: UpdateBuffer | None = None
-
-    def work(
-        self,
-        broadcast: Broadcast,
-        train: Sequence[ClientId],
-        requests: Sequence[ScoreRequest],
-        deadline: Deadline,
-        meanwhile: Callable[[], None] = nothing,
-    ) -> Iterator[Trained | Scored | Failure]:
-        meanwhile()
-        yield from self.evaluate(broadcast.model_to_score, requests)
-        yield from self.train(broadcast, train)
-
-    def train(self, broadcast: Broadcast, clients: Sequence[ClientId]) -> Iterator[Trained | Failure]:
-        """Train clients one after the other, or group by group."""
-        if self.updates is None or self.updates.count < len(clients):
-            self.updates = UpdateBuffer(broadcast.message, len(clients))
-        row = {client: number for number, client in enumerate(clients)}
-        for group in self.runner.groups(self.workload, clients, 1):
-            states = [self.states.get(client) for client in group]
-            rows = [self.updates[row[client]] for client in group]
-            yield from self.runner.train_group(broadcast, group, states, rows)
-
-    def evaluate(self, model: Message, requests: Sequence[ScoreRequest]) -> Iterator[Scored | Failure]:
-        """Score a model at clients one after the other."""
-        for clients, own_test, detail in requests:
-            for client in clients:
-                state = self.states.get(client)
-                found = self.runner.evaluate_group(model, [client], [state], own_test, detail)[0]
-                yield found if isinstance(found, Failure) else Scored(client, found)
-
-    def predict_common(self, model: Message) -> Tensor:
-        return self.runner.predict_common(model)

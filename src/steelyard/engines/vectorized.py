@@ -5,17 +5,19 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
+from steelyard.client.containment import run_contained
 from steelyard.client.learner import Trained, count_steps
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.base import Engine, SimulatedSites, one_thread
 from steelyard.engines.cores import check_workers
-from steelyard.engines.joint_training import StackedModel, train_together, why_not_stacked
+from steelyard.engines.joint_training import StackedModel, train_together, trial_batch, why_not_stacked
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
-from steelyard.engines.serial import SerialSites
+from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import layout_of
@@ -51,11 +53,9 @@ class Vectorized(Engine):
             raise InputError(f"the vectorized engine cannot train this: {reason}. Take another engine.")
         if self.device != "cpu":
             with one_thread():
-                sites = SerialSites(workload, states)
-                sites.runner, sites.about = VectorizedRunner(workload, self.device), VectorizedRunner.name
-                yield sites
+                yield SerialSites(workload, states, VectorizedRunner(workload, self.device))
         else:
-            with open_pool(workload, states, self.workers, VectorizedRunner) as pool:
+            with open_pool(workload, states, self.workers, VectorizedRunner, round_seconds) as pool:
                 yield pool
 
 
@@ -63,6 +63,7 @@ class VectorizedRunner(SiteRunner):
     """A stack of models serves a group of clients at a time."""
 
     name = "vectorized"
+    trains_together = True
 
     def __init__(self, workload: Workload, device: str = "cpu") -> None:
         super().__init__(workload)
@@ -88,23 +89,39 @@ class VectorizedRunner(SiteRunner):
         if self.stack is None or len(self.stack.rows) < len(clients):
             assert self.workload.model is not None
             self.stack = StackedModel(self.workload.model, len(clients), self.device)
-        if any(self.workload.clients[client].model is not None for client in clients):
+        together = partial(self._train_together, self.stack, broadcast, clients, states, rows)
+        outcomes = run_contained("the group", "training", together, self.own_code)
+        if isinstance(outcomes, Failure) or outcomes is None:  # one is at fault: alone, it fails by itself
             return super().train_group(broadcast, clients, states, rows)
-        try:
-            data = [self.workload.clients[client].train for client in clients]
-            return [
-                *train_together(self.workload.learner, self.stack, clients, data, broadcast, states, rows)
-            ]
-        except Exception:  # one client is at fault: alone, it fails by itself
-            return super().train_group(broadcast, clients, states, rows)
+        return [*outcomes]
+
+    def _train_together(
+        self,
+        stack: StackedModel,
+        broadcast: Broadcast,
+        clients: Sequence[ClientId],
+        states: Sequence[State],
+        rows: Sequence[Message],
+    ) -> list[Trained] | None:
+        """What came of a group; None if a client has a model of its own."""
+        members = [self.workload.clients[client] for client in clients]
+        if any(member.model is not None for member in members):
+            return None
+        data = [member.train for member in members]
+        return train_together(self.workload.learner, stack, clients, data, broadcast, states, rows)
 
 
 def why_not(workload: Workload) -> str | None:
     """The reason why clients cannot be trained together, if there is one."""
     if workload.model is None or workload.may_have_own_models(workload.ids):
         return "clients have models of their own"
-    first = next(iter(workload.clients.values()))
-    return why_not_stacked(workload.learner, workload.model, first.train)
+    for id in workload.checked:
+        batch = run_contained(id, "reading", partial(trial_batch, workload.clients[id].train))
+        if not isinstance(batch, Failure):
+            why = partial(why_not_stacked, workload.learner, workload.model, *batch)
+            found = run_contained(id, "training", why)
+            return found.reason if isinstance(found, Failure) else found
+    return "no client's data can be read"
 
 
 def pays(workload: Workload, clients: Sequence[ClientId]) -> bool:

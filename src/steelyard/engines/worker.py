@@ -14,13 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.engines.buffers import LocalBuffers
+from steelyard.engines.orphans import end_with_parent
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.workload import Workload
+from steelyard.seeds import others_restored
 from steelyard.types import Broadcast, ClientId, Failure
 
-HEARTBEAT = 5.0  # seconds after which an idle worker checks that its parent process is still there
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -92,23 +94,26 @@ def work(
     parent: int,
 ) -> None:
     """Answer jobs until the parent process closes the pipe or is gone."""
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # A process that a client's code forks must not answer, nor keep the pipe open when this one dies,
+    # nor write into the updates of a later round: until it ends, it goes on with what this one was doing.
+    os.register_at_fork(after_in_child=pipe.close)
+    os.register_at_fork(after_in_child=buffers.make_private)
     torch.set_num_threads(1)
     keep_memory()
     runner = kind(workload)
     gc.freeze()  # objects made so far live as long as the process: the collector can skip them
     broadcast = Broadcast(0, buffers.down)
-    while True:
-        while not pipe.poll(HEARTBEAT):
-            if os.getppid() != parent:
+    with signals_noted(), others_restored():
+        while True:
+            try:
+                begin, job = pipe.recv()
+            except EOFError:
                 return
-        try:
-            begin, job = pipe.recv()
-        except EOFError:
-            return
-        if begin is not None:
-            broadcast = Broadcast(begin.round, buffers.down, tensors(begin.offers), begin.rounds)
-        pipe.send(do(runner, buffers, broadcast, job))
+            if begin is not None:
+                broadcast = Broadcast(begin.round, buffers.down, tensors(begin.offers), begin.rounds)
+            pipe.send(do(runner, buffers, broadcast, job))
 
 
 def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job) -> Any:
@@ -118,10 +123,8 @@ def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job
     or a failure. PredictCommon: predictions, or a failure.
     """
     if isinstance(job, PredictCommon):
-        try:
-            return runner.predict_common(buffers.down, job.rows).numpy()
-        except Exception as error:
-            return job.failed("evaluating", f"{type(error).__name__}: {error}")
+        predicted = runner.predict_common(buffers.down, job.rows)
+        return predicted if isinstance(predicted, Failure) else predicted.numpy()
     states = [tensors(state) for state in job.states]
     if isinstance(job, Evaluate):
         return runner.evaluate_group(buffers.down, job.clients, states, job.own_test, job.detail)

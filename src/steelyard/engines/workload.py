@@ -1,14 +1,15 @@
 """What is simulated: clients, their models and how they learn. It stays the same for a whole run."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch import nn
 
-from steelyard.client.checks import check_fit, check_models
+from steelyard.client.checks import check_fit, check_models, creatable
+from steelyard.client.containment import run_contained
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
 from steelyard.client.site import profile_of
@@ -18,6 +19,7 @@ from steelyard.data.examples import AnyExamples, Examples
 from steelyard.sites import Profile
 from steelyard.types import ClientId
 
+MAX_TRIED = 10  # clients of a population that are tried to find one that can be created
 MAX_FLOAT_BYTES = 128 << 20  # of a common test set that may be kept as floats
 
 
@@ -46,6 +48,11 @@ class Workload:
             return self.clients.size(client)
         return len(self.clients[client].train)
 
+    def divide(self, processes: int) -> None:
+        """Before it is copied to other processes: a population shares out how many clients it keeps."""
+        if isinstance(self.clients, Population):
+            self.clients.divide(processes)
+
     def may_have_own_models(self, clients: Sequence[ClientId]) -> bool:
         """Whether any of them brings a model; clients of a population are looked at when they are made."""
         if isinstance(self.clients, Population):
@@ -60,10 +67,12 @@ class Workload:
             return test.as_floats()
         return test
 
-    @property
+    @cached_property
     def checked(self) -> tuple[ClientId, ...]:
-        """The clients that are looked at before the first round; of a population, the first."""
-        return self.ids[:1] if isinstance(self.clients, Population) else self.ids
+        """The clients that are looked at before the first round: all, or the first of a population."""
+        lazy = isinstance(self.clients, Population)
+        found = creatable(self.clients, self.ids[:MAX_TRIED] if lazy else self.ids)
+        return tuple(client.id for client in (itertools.islice(found, 1) if lazy else found))
 
     @cached_property
     def outputs(self) -> int:
@@ -76,11 +85,13 @@ class Workload:
         """The profiles of some clients; a client that cannot be made will fail by name when it trains."""
         profiles = {}
         for id in clients:
-            with suppress(Exception):
-                profiles[id] = self.profile(self.clients[id])
+            found = run_contained(id, "reading", partial(self.profile, id), self.learner.own_code)
+            if isinstance(found, Profile):
+                profiles[id] = found
         return profiles
 
-    def profile(self, client: Client) -> Profile:
+    def profile(self, id: ClientId) -> Profile:
+        client = self.clients[id]
         working = self._common_model if client.model is None else None
         if working is None:
             working = self.learner.working_model(model_of(client, self.model))

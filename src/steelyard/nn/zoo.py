@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from steelyard.errors import InputError, unknown
+from steelyard.errors import COUNT, COUNT_OR_ZERO, InputError, check_setting, unknown
 from steelyard.nn import variational
 from steelyard.nn.bodies import mobilenet, resnet, vgg
 from steelyard.nn.recurrent import CharLSTM
@@ -40,6 +40,8 @@ def logistic(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, layers: int = 1) -> nn.Module:
     """A multilayer perceptron with `layers` hidden ReLU layers of `hidden` units."""
+    check_setting("model 'mlp': hidden", hidden, COUNT)
+    check_setting("model 'mlp': layers", layers, COUNT_OR_ZERO)
     modules: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)
     for _ in range(layers):
@@ -50,6 +52,7 @@ def mlp(input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 64, lay
 
 def random_mlp(input_shape: tuple[int, ...], num_classes: int, *, embed: int = 64) -> nn.Module:
     """An MLP of one to three hidden layers with 16 to 64 units, drawn at random, and an embedding (CHFL)."""
+    check_setting("model 'random-mlp': embed", embed, COUNT)
     widths = torch.randint(16, 65, (int(torch.randint(1, 4, ())),)).tolist()
     sizes = [math.prod(input_shape), *widths, embed]
     layers = [part for size in pairwise(sizes) for part in (nn.Linear(*size), nn.ReLU())]
@@ -92,6 +95,8 @@ def char_lstm(
         raise InputError(
             f"char-lstm needs sequences of characters, not inputs of shape {input_shape}; try mlp."
         )
+    for name, value in (("embed", embed), ("hidden", hidden), ("layers", layers)):
+        check_setting(f"model 'char-lstm': {name}", value, COUNT)
     return CharLSTM(num_classes, embed, hidden, layers)
 
 
@@ -107,6 +112,8 @@ def assorted(
     Clients take the models in turn, and each cycle starts one model later: clients with the same domain of
     `digit-domains` then have different models.
     """
+    if not of:
+        raise InputError("model 'assorted': of must name at least one model.")
     return _named(of[(client + client // len(of)) % len(of)])(input_shape, num_classes)
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -34,6 +35,9 @@ class Local:
     """The place of the shared tensors in the vectors of the broadcast."""
     labels: Callable[[], Tensor] = empty_labels
     """Returns the targets of all examples of the client, [N]."""
+    came_down: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context in which the model holds what came down from the server, also where the client goes on from a
+    head of its own (`Head(adopt=False)`). Private layers are as they were after the client's last round."""
 
 
 def add_no_gradient() -> None:

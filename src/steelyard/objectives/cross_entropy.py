@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.errors import InputError
+from steelyard.errors import SHARE, check_settings
 from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 
@@ -25,8 +25,7 @@ class CrossEntropy(Objective):
     balance: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.balance <= 1:
-            raise InputError(f"objective 'cross-entropy': balance must be from 0 to 1, not {self.balance}.")
+        check_settings("objective 'cross-entropy': ", self, label_smoothing=SHARE, balance=SHARE)
 
     @property
     def targets(self) -> Targets:

@@ -45,7 +45,8 @@ class Elbo(Wrapper):
             )
         if self.kl_weight == 0:
             return LocalLoss(base.loss, base.add_gradient)
-        divergence = Divergence(posteriors, self.prior)
+        with local.came_down():
+            divergence = Divergence(posteriors, self.prior)
         weight = self.kl_weight / max(local.num_examples, 1)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:

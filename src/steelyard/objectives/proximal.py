@@ -4,20 +4,28 @@ from dataclasses import dataclass
 
 import torch
 
+from steelyard.errors import NOT_NEGATIVE, check_settings
 from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
 from steelyard.objectives.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True)
 class Proximal(Wrapper):
-    """Add μ/2 ‖w − w_t‖² to another objective, with w_t the round's shared model (FedProx)."""
+    """Add μ/2 ‖w − w_t‖² to another objective, with w_t the round's shared model (FedProx).
+
+    Layers that are not shared stay close to what they were when the round began.
+    """
 
     mu: float = 0.01
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
+    def __post_init__(self) -> None:
+        check_settings("objective 'proximal': ", self, mu=NOT_NEGATIVE)
+
     def bind(self, local: Local) -> LocalLoss:
         base = self.base.bind(local)
-        start = [parameter.detach().clone() for parameter in local.parameters]
+        with local.came_down():
+            start = [parameter.detach().clone() for parameter in local.parameters]
 
         @torch.no_grad()
         def add_gradient() -> None:

@@ -1,6 +1,7 @@
 """Download one file, with a progress bar on stderr if that is a terminal."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pooch
 import requests
@@ -9,6 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 TIMEOUT_SECONDS = 20  # to connect, and between two chunks; not for the whole file
 CHUNK_BYTES = 1 << 16
+MAX_BYTES = 1 << 30
 
 
 class _Bar:
@@ -27,6 +29,22 @@ class _Bar:
         self.progress.stop_task(self.task)
 
 
+class LimitedWriter:
+    """A file that ends with an OSError when a server sends too much."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self.file, self.left = file, limit
+
+    def write(self, content: bytes) -> None:
+        self.left -= len(content)
+        if self.left < 0:
+            raise OSError("the server sends more than a data set can have")
+        self.file.write(content)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
 def download(url: str, path: Path) -> None:
     """Save the file at `url` as `path`; a failure is an OSError with a short reason."""
     console = Console(stderr=True)
@@ -35,7 +53,8 @@ def download(url: str, path: Path) -> None:
         bar = _Bar(progress, path.name)
         fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK_BYTES, timeout=TIMEOUT_SECONDS)
         try:
-            fetch(url, str(path), None)
+            with path.open("wb") as file:
+                fetch(url, LimitedWriter(file, MAX_BYTES), None)
         except requests.HTTPError as error:
             status = error.response.status_code if error.response is not None else "unknown"
             raise OSError(f"HTTP status {status} for {url}") from error

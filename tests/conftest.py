@@ -1,0 +1,9 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests neither read nor write the list of folders that the user of this computer trusts."""
+    monkeypatch.setenv("STEELYARD_CONFIG", str(tmp_path_factory.getbasetemp() / "steelyard-settings"))
