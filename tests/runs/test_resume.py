@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from crashes import assert_same, copy_at
 
 import steelyard as sy
 from steelyard.errors import InputError
 from steelyard.runs import writer as record
-from steelyard.runs.reader import MODEL, STATE, Run, runs_in
+from steelyard.runs.folder import MODEL, state_path, states_in
+from steelyard.runs.reader import Run, runs_in
 from steelyard.runs.state_file import load_state, save_state
 from steelyard.runs.writer import Recorder
 from steelyard.server.aggregation import ServerState
@@ -29,12 +31,6 @@ SPEC = {
     "evaluate_every": 2,
     "patience": 50,
 }
-
-
-def assert_same(found: Path, wanted: Path) -> None:
-    assert Run(found).rounds == Run(wanted).rounds
-    assert Run(found).clients == Run(wanted).clients
-    assert (found / MODEL).read_bytes() == (wanted / MODEL).read_bytes()
 
 
 class BreakOffError(Exception):
@@ -92,40 +88,45 @@ def test_the_usual_length_of_updates_is_remembered_over_a_break(tmp_path: Path) 
     assert free.path is not None
     assert_same(broken.path, wanted.path)
     assert (free.path / MODEL).read_bytes() != (wanted.path / MODEL).read_bytes(), "something was clipped"
-    lengths = [load_state(path / STATE).server.lengths for path in (broken.path, wanted.path)]
-    assert lengths[0] is not None
-    assert lengths[1] is not None
-    assert len(lengths[0]) == 12
-    assert torch.equal(lengths[0], lengths[1])
-    assert load_state(free.path / STATE).server.lengths is None
+    medians = [load_state(state_path(path, 12)).server.medians for path in (broken.path, wanted.path)]
+    assert medians[0] is not None
+    assert medians[1] is not None
+    assert len(medians[0]) == 12
+    assert torch.equal(medians[0], medians[1])
 
 
 def test_rounds_after_the_saved_state_are_run_again_to_the_same_bits(tmp_path: Path) -> None:
-    wanted = sy.run(SPEC, out=tmp_path / "whole")
-    states: list[bytes] = []
-
-    def keep(round: Round) -> None:
-        (run,) = runs_in(tmp_path / "other")
-        if (run.path / STATE).exists():
-            states.append((run.path / STATE).read_bytes())
-
-    other = sy.run(SPEC, keep, out=tmp_path / "other")
-    assert other.path is not None
+    observer = copy_at(9, tmp_path / "whole", tmp_path / "crashed")
+    wanted = sy.run(SPEC, observer, out=tmp_path / "whole")
     assert wanted.path is not None
-    (other.path / STATE).write_bytes(states[0])  # as if the later states had never reached the disk
-    assert load_state(other.path / STATE).round == 1
-    sy.resume(other.path)
-    assert_same(other.path, wanted.path)
+    assert list(states_in(tmp_path / "crashed")) == [1], "no state was saved within two seconds"
+    assert len(Run(tmp_path / "crashed").rounds) == 9
+    sy.resume(tmp_path / "crashed")
+    assert_same(tmp_path / "crashed", wanted.path)
 
 
 def test_a_run_killed_before_any_state_was_saved_starts_again(tmp_path: Path) -> None:
-    wanted = sy.run(SPEC, out=tmp_path / "whole")
-    other = sy.run(SPEC, out=tmp_path / "other")
-    assert other.path is not None
+    observer = copy_at(3, tmp_path / "whole", tmp_path / "crashed")
+    wanted = sy.run(SPEC, observer, out=tmp_path / "whole")
     assert wanted.path is not None
-    (other.path / STATE).unlink()
-    sy.resume(other.path)
-    assert_same(other.path, wanted.path)
+    state_path(tmp_path / "crashed", 1).unlink()
+    sy.resume(tmp_path / "crashed")
+    assert_same(tmp_path / "crashed", wanted.path)
+
+
+def test_resuming_a_finished_run_reads_it_and_changes_nothing(tmp_path: Path) -> None:
+    wanted = sy.run(SPEC, out=tmp_path)
+    assert wanted.path is not None
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in wanted.path.rglob("*")}
+    numbers: list[int] = []
+    found = sy.resume(wanted.path, lambda round: numbers.append(round.number))
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in wanted.path.rglob("*")} == before
+    assert numbers == []
+    assert found.accuracy == wanted.accuracy
+    assert len(found.clients) == len(wanted.clients)
+    weights = found.model.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in wanted.model.state_dict().items())
+    assert found.path == wanted.path
 
 
 def test_kill_9_and_resume_on_the_command_line(tmp_path: Path) -> None:
@@ -154,8 +155,8 @@ def test_kill_9_and_resume_on_the_command_line(tmp_path: Path) -> None:
 def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     message = Message(torch.randn(5), torch.rand(5))
     weighing = {"momentum": torch.randn(5), "cosines/a b/ü": torch.randn(3, dtype=torch.float64)}
-    average, lengths = Message(torch.randn(5), torch.rand(5)), torch.rand(4, dtype=torch.float64)
-    server = ServerState(message, weighing, torch.randn(5), average, lengths)
+    average, medians = Message(torch.randn(5), torch.rand(5)), torch.rand(4, dtype=torch.float64)
+    server = ServerState(message, weighing, torch.randn(5), average, medians)
     rows = ({"client": "a", "weight": 0.1 + 0.2, "status": "used"}, {"client": "b", "accuracy": None})
     pending = Round(7, {"loss": float("nan"), "used": 1.0}, rows, {"exchange": 0.5})
     save_state(FederationState(7, server, pending, best=0.1 + 0.2, stale=3), tmp_path / "state")
@@ -168,9 +169,9 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     assert torch.equal(found.server.velocity, server.velocity)  # type: ignore[arg-type]
     assert found.server.average is not None
     assert torch.equal(found.server.average.mean, average.mean)
-    assert found.server.lengths is not None
-    assert found.server.lengths.dtype == torch.float64
-    assert torch.equal(found.server.lengths, lengths)
+    assert found.server.medians is not None
+    assert found.server.medians.dtype == torch.float64
+    assert torch.equal(found.server.medians, medians)
     assert found.server.weighing.keys() == weighing.keys()
     assert all(torch.equal(found.server.weighing[key], value) for key, value in weighing.items())
     assert found.pending is not None
@@ -181,16 +182,7 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     first = FederationState(0, ServerState(message))
     save_state(first, tmp_path / "first")
     assert load_state(tmp_path / "first").best == float("-inf")
-    assert load_state(tmp_path / "first").server.lengths is None
-
-
-@pytest.mark.parametrize("content", [b"", b"not a state", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"])
-def test_a_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
-    result = sy.run(SPEC, out=tmp_path, rounds=1)
-    assert result.path is not None
-    (result.path / STATE).write_bytes(content)
-    with pytest.raises(InputError, match=STATE):
-        sy.resume(result.path)
+    assert load_state(tmp_path / "first").server.medians is None
 
 
 def test_only_a_run_with_a_spec_can_be_resumed(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from safetensors.torch import load_model
 from torch import nn
 
 import steelyard
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardError
+from steelyard.runs.environment import environment
 from steelyard.runs.reader import Run, runs_in
-from steelyard.runs.writer import Recorder, environment, new_folder
+from steelyard.runs.writer import Recorder, new_recorder
 from steelyard.server.aggregation import ServerState
 from steelyard.server.state import FederationState
 from steelyard.types import Message, Round
@@ -178,7 +179,7 @@ from steelyard.types import Round
 recorder = Recorder(sys.argv[1])
 for number in (1, 2, 3):
     recorder(Round(number, {"loss": 1 / number}, ({"client": "a", "weight": 1.0},)))
-recorder.database.execute("INSERT INTO rounds (round) VALUES (4)")  # round 4 has begun
+recorder.record.database.execute("INSERT INTO rounds (round) VALUES (4)")  # round 4 has begun
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -207,7 +208,7 @@ def test_a_model_with_tied_weights_and_integer_buffers_reads_back(tmp_path: Path
 def test_a_model_that_cannot_be_written_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half(model: nn.Module, path: str) -> None:
+    def half(model: nn.Module, path: str, metadata: dict[str, str]) -> None:
         Path(path).write_bytes(b"half")
         raise OSError("the disk is full")
 
@@ -215,7 +216,7 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(
         recorder.finish(STATE, Tied())
         good = (tmp_path / "run/model.safetensors").read_bytes()
         monkeypatch.setattr("steelyard.runs.writer.save_model", half)
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(SteelyardError, match=r"cannot write .*model\.safetensors: the disk is full"):
             recorder.finish(STATE, Tied())
     assert (tmp_path / "run/model.safetensors").read_bytes() == good
 
@@ -225,7 +226,8 @@ def test_the_folder_holds_open_formats_only(tmp_path: Path) -> None:
         recorder(FIRST)
         recorder.finish(STATE, Tied())
         during = {path.name for path in (tmp_path / "run").iterdir()}
-    files = {"spec.toml", "environment.json", "record.sqlite", "model.safetensors", "state.safetensors"}
+    files = {"spec.toml", "environment.json", "record.sqlite", "lock"}
+    files |= {"model.safetensors", "state-0.safetensors"}
     assert files <= during <= files | {"record.sqlite-wal", "record.sqlite-shm"}
     assert {path.name for path in (tmp_path / "run").iterdir()} == files
     assert (tmp_path / "run/record.sqlite").read_bytes().startswith(b"SQLite format 3")
@@ -244,8 +246,11 @@ def test_new_folders_of_the_same_second_differ(tmp_path: Path, monkeypatch: pyte
         def now(cls, tz: tzinfo | None = None) -> "Stopped":
             return cls(2026, 1, 2, 3, 4, 5)
 
-    monkeypatch.setattr("steelyard.runs.writer.datetime", Stopped)
-    folders = [new_folder(tmp_path / "runs", "mine-s0") for _ in range(3)]
+    monkeypatch.setattr("steelyard.runs.folder.datetime", Stopped)
+    folders = []
+    for _ in range(3):
+        with new_recorder(tmp_path / "runs", "mine-s0", str, {}) as recorder:
+            folders.append(recorder.path)
     assert folders[0].name == "20260102-030405-mine-s0"
     assert len(set(folders)) == 3
     assert all(folder.is_dir() for folder in folders)

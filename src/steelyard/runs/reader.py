@@ -1,18 +1,17 @@
-"""A recorded run, read back from its folder."""
+"""A recorded run, read back from its folder. Reading changes nothing, also beside a process that writes."""
 
+import shutil
 import sqlite3
 import tomllib
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from steelyard.errors import InputError
-
-DATABASE = "record.sqlite"
-MODEL = "model.safetensors"
-SPEC = "spec.toml"
-ENVIRONMENT = "environment.json"
-STATE = "state.safetensors"
+from steelyard.runs.folder import DATABASE, SPEC
+from steelyard.runs.record import VERSION, other_version
 
 
 class Run:
@@ -41,26 +40,82 @@ class Run:
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        return self._read("SELECT * FROM rounds ORDER BY round")
+        return list(self._read("SELECT * FROM rounds ORDER BY round"))
 
     @property
     def clients(self) -> list[dict[str, Any]]:
-        return self._read("SELECT * FROM clients ORDER BY round, client")
+        return list(self._read("SELECT * FROM clients ORDER BY round, client"))
 
     @property
     def timings(self) -> list[dict[str, Any]]:
-        return self._read("SELECT * FROM timings ORDER BY round")
+        return list(self._read("SELECT * FROM timings ORDER BY round"))
 
-    def _read(self, query: str) -> list[dict[str, Any]]:
-        with closing(sqlite3.connect(self.path / DATABASE)) as database:
-            database.row_factory = sqlite3.Row
+    def client_rows(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Some columns of the table of clients, row by row: the whole table may be large.
+
+        Columns that the run does not have are left out.
+        """
+        known = [row["name"] for row in self._read("PRAGMA table_info(clients)")]
+        chosen = ", ".join(f'"{name}"' for name in columns if name in known)
+        return self._read(f"SELECT {chosen} FROM clients ORDER BY round, client")
+
+    def has_rounds_up_to(self, number: int) -> bool:
+        """Whether every round from the first to this one is recorded."""
+        query = f"SELECT count(*) AS count FROM rounds WHERE round BETWEEN 1 AND {number:d}"
+        return bool(next(self._read(query))["count"] == number)
+
+    def _read(self, query: str) -> Iterator[dict[str, Any]]:
+        try:
+            with _reading(self.path / DATABASE) as database:
+                cursor = database.execute(query)
+                names = [column[0] for column in cursor.description]
+                for row in cursor:
+                    yield dict(zip(names, row, strict=True))
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise InputError(f"cannot read the record of {self.path}: {error}.") from None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that changes nothing. Rounds that are still in the write-ahead log are read, too."""
+    log = path.with_name(f"{path.name}-wal")
+    with ExitStack() as stack:
+        if not log.exists():
+            database = _connect(path, "mode=ro" if _has_no_log(path) else "immutable=1")
+        else:
             try:
-                return [dict(row) for row in database.execute(query)]
-            except sqlite3.DatabaseError as error:
-                raise InputError(f"cannot read the record of {self.path}: {error}.") from None
+                database = _connect(path, "mode=ro")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                    raise
+                folder = stack.enter_context(TemporaryDirectory())
+                for file in (path, log):  # on read-only media, SQLite cannot read the log in its place
+                    shutil.copy(file, folder)
+                database = _connect(Path(folder, path.name), "mode=rw")
+        yield stack.enter_context(closing(database))
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30.0)
+    try:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        database.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if version > VERSION:
+            raise InputError(other_version(path.parent, version))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _has_no_log(path: Path) -> bool:
+    """Whether the record is one plain file (and not a copy that was made without its log)."""
+    with open(path, "rb") as file:
+        return file.read(20)[18:19] != b"\x02"
 
 
 def runs_in(folder: Path) -> list[Run]:
     """Every readable run in a folder, oldest first."""
-    runs = [Run(path.parent) for path in sorted(folder.glob(f"*/{DATABASE}"))]
+    paths = sorted(path.parent for path in folder.glob(f"*/{DATABASE}"))
+    runs = [Run(path) for path in paths if not path.name.startswith(".")]
     return [run for run in runs if run.is_readable()]

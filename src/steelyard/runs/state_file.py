@@ -1,5 +1,7 @@
 """The server's state on disk, from which a run is resumed."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ from steelyard.server.state import FederationState
 from steelyard.tensor_files import Name, load_tensors, save_tensors
 from steelyard.types import Message, Round
 
+VERSION = 1
+"""Of what a state holds."""
+_VECTORS = ("mean", "variance", "velocity", "average-mean", "average-variance")
+
 
 def save_state(state: FederationState, path: Path) -> None:
     """Write a state so that a crash never leaves half a file."""
@@ -20,12 +26,13 @@ def save_state(state: FederationState, path: Path) -> None:
         ("mean",): server.message.mean,
         ("variance",): server.message.variance,
         ("velocity",): server.velocity,
-        ("lengths",): server.lengths,
+        ("medians",): server.medians,
         ("average-mean",): None if server.average is None else server.average.mean,
         ("average-variance",): None if server.average is None else server.average.variance,
         **{("weighing", key): value for key, value in server.weighing.items()},
     }
     values = {
+        "version": VERSION,
         "round": state.round,
         "best": state.best,
         "stale": state.stale,
@@ -37,21 +44,52 @@ def save_state(state: FederationState, path: Path) -> None:
 def load_state(path: Path) -> FederationState:
     """Read a state back."""
     tensors, values = load_tensors(path)
-    weighing = {name[1]: tensor for name, tensor in tensors.items() if name[0] == "weighing"}
-    try:
-        mean = tensors.get(("average-mean",))
-        average = None if mean is None else Message(mean, tensors.get(("average-variance",)))
-        message = Message(tensors[("mean",)], tensors.get(("variance",)))
-        server = ServerState(
-            message, weighing, tensors.get(("velocity",)), average, tensors.get(("lengths",))
+    if values.get("version") != VERSION:
+        raise InputError(
+            f"cannot resume from {path}: it was saved by another version of steelyard "
+            f"(format {values.get('version')}, not {VERSION})."
         )
-        pending, best, stale = _round(values["pending"]), float(values["best"]), int(values["stale"])
-        return FederationState(int(values["round"]), server, pending, best, stale)
-    except (KeyError, TypeError, ValueError) as error:
+    try:
+        return _state(tensors, values)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"cannot resume from {path}: it is not a state of steelyard ({error}).") from None
 
 
-def _round(values: Any) -> Round | None:
+def _state(tensors: Mapping[Name, Tensor], values: Mapping[str, Any]) -> FederationState:
+    shape = tensors[("mean",)].shape
+    for name in _VECTORS:
+        vector = tensors.get((name,))
+        _require(vector is None or (vector.shape == shape and vector.dim() == 1), f"the shape of {name}")
+        _require(vector is None or vector.is_floating_point(), f"the type of {name}")
+    mean = tensors.get(("average-mean",))
+    server = ServerState(
+        Message(tensors[("mean",)], tensors.get(("variance",))),
+        {name[1]: tensor for name, tensor in tensors.items() if len(name) == 2 and name[0] == "weighing"},
+        tensors.get(("velocity",)),
+        None if mean is None else Message(mean, tensors.get(("average-variance",))),
+        tensors.get(("medians",)),
+    )
+    number, best, stale = values["round"], float(values["best"]), values["stale"]
+    _require(type(number) is int and number >= 0, "round")
+    _require(type(stale) is int and stale >= 0, "stale")
+    _require(not math.isnan(best), "best")
+    return FederationState(number, server, _pending(values["pending"], number), best, stale)
+
+
+def _pending(values: Any, number: int) -> Round | None:
     if values is None:
         return None
-    return Round(values["number"], values["metrics"], tuple(values["clients"]), values["seconds"])
+    metrics, seconds, clients = values["metrics"], values["seconds"], values["clients"]
+    _require(values["number"] == number, "pending.number")
+    for name, numbers in (("metrics", metrics), ("seconds", seconds)):
+        _require(all(isinstance(value, float | int) for value in numbers.values()), f"pending.{name}")
+    for row in clients:
+        _require(isinstance(row["client"], str), "pending.clients")
+        plain = all(value is None or isinstance(value, float | int | str) for value in row.values())
+        _require(plain, "pending.clients")
+    return Round(number, metrics, tuple(clients), seconds)
+
+
+def _require(valid: bool, what: str) -> None:
+    if not valid:
+        raise ValueError(f"{what} is wrong")

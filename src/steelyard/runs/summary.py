@@ -1,7 +1,7 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from steelyard.runs.reader import Run
@@ -18,6 +18,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "about": _about(run.spec),
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
+        "warning": meta.get("warning"),
         "seed": run.spec.get("seed"),
         "engine": meta.get("engine"),
         "rounds": len(rounds),
@@ -26,7 +27,7 @@ def summarise(run: Run) -> dict[str, Any]:
         ),
         "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
         "accuracies": [row["accuracy"] for row in evaluated],
-        "clients": client_table(run.clients),
+        "clients": client_table(run.client_rows(_COLUMNS)),
     }
 
 
@@ -50,27 +51,45 @@ def describe_choice(choice: Mapping[str, Any]) -> str:
     return f"{choice['name']} ({settings})" if settings else str(choice["name"])
 
 
-def client_table(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each client over the whole run."""
-    by_client: dict[str, list[dict[str, Any]]] = {}
+_COLUMNS = ("client", "status", "weight", "num_examples", "accuracy", "adversary")
+
+
+def client_table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for each client over the whole run; rows come in the order of rounds, and are not kept."""
+    table: dict[str, dict[str, Any]] = {}
+    weights: dict[str, list[float]] = {}
     for row in rows:
-        by_client.setdefault(row["client"], []).append(row)
-    return [_client(client, mine) for client, mine in sorted(by_client.items())]
+        client = row["client"]
+        if client not in table:
+            table[client] = {"client": client, **_NOTHING}
+            weights[client] = []
+        _add(table[client], weights[client], row)
+    for client, known in table.items():
+        known["weight"] = statistics.fmean(weights[client]) if weights[client] else None
+    return [table[client] for client in sorted(table)]
 
 
-def _client(client: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    invited = [row for row in rows if row["status"] != "idle"]
-    rejected = [row["status"] for row in invited if row["status"] != "used"]
-    counts = [row["num_examples"] for row in invited if row.get("num_examples") is not None]
-    accuracies = [row["accuracy"] for row in rows if row.get("accuracy") is not None]
-    known = [{"adversary": bool(row["adversary"])} for row in rows if row.get("adversary") is not None]
-    return {
-        "client": client,
-        "num_examples": counts[-1] if counts else None,
-        "rounds": len(invited),
-        "weight": statistics.fmean(row["weight"] for row in invited) if invited else None,
-        "accuracy": accuracies[-1] if accuracies else None,
-        "rejected": len(rejected),
-        "reason": rejected[-1] if rejected else None,
-        **(known[-1] if known else {}),  # only in runs with adversaries
-    }
+_NOTHING = {
+    "num_examples": None,
+    "rounds": 0,
+    "weight": None,
+    "accuracy": None,
+    "rejected": 0,
+    "reason": None,
+}
+
+
+def _add(known: dict[str, Any], weights: list[float], row: Mapping[str, Any]) -> None:
+    """Add what a client did in one round."""
+    if row["status"] != "idle":
+        known["rounds"] += 1
+        weights.append(row["weight"])
+        if row["status"] != "used":
+            known["rejected"] += 1
+            known["reason"] = row["status"]
+        if row.get("num_examples") is not None:
+            known["num_examples"] = row["num_examples"]
+    if row.get("accuracy") is not None:
+        known["accuracy"] = row["accuracy"]
+    if row.get("adversary") is not None:  # only in runs with adversaries
+        known["adversary"] = bool(row["adversary"])
