@@ -212,7 +212,7 @@ def test_models_data_sets_and_partitions_of_the_users_own_run_from_a_file(
         partition = "my_experiment:halves"
         """
     )
-    result = sy.run(spec, out=tmp_path / "runs")
+    result = sy.run(spec, out=tmp_path / "runs", trust=True)
     assert sizes(result) == [40, 40]
     assert result.model.layers[1].out_features == 7
     assert recorded(result).meta["name"] == "own"

@@ -15,7 +15,7 @@ from steelyard.seeds import generator, seeded
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation
 from steelyard.specs import registry
-from steelyard.specs.schema import Data, Spec
+from steelyard.specs.schema import Adversaries, Data, Spec
 from steelyard.types import ClientId
 
 
@@ -82,6 +82,15 @@ def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, At
         return dict.fromkeys(ids[-count:], attack)
     drawn = torch.randperm(len(ids), generator=generator(spec.data.seed or 0, "adversaries"))
     return dict.fromkeys((ids[place] for place in drawn[:count].sort().values), attack)
+
+
+def spec_warnings(spec: Spec) -> tuple[str, ...]:
+    """What a spec asks for in vain, a sentence each."""
+    default = registry.complete("attacks", Adversaries().attack)
+    if spec.adversaries.count or registry.complete("attacks", spec.adversaries.attack) == default:
+        return ()
+    name = spec.adversaries.attack["name"]
+    return (f"adversaries.attack is {name!r}, but adversaries.count is 0: no client attacks.",)
 
 
 def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:

@@ -2,7 +2,7 @@
 
 A family is a module, and its members are the names in the module's `__all__`. A member's signature is its
 schema: the run provides some arguments (the context); all others are settings of the spec, checked against
-their annotations. `"my.module:factory"` names a member outside the package.
+their annotations. `"my.module:factory"` names a member outside the package, which comes through the gate.
 """
 
 import dataclasses
@@ -10,15 +10,15 @@ import importlib
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from steelyard.errors import InputError, unknown
-
-Factory = Callable[..., Any]
+from steelyard.specs import gate
+from steelyard.specs.gate import Factory
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def names(family: str) -> dict[str, Factory]:
 
 def find(family: str, name: str) -> Factory:
     """The member with this name, or the factory that `"module:factory"` names."""
-    if ":" in name:
-        return _import(FAMILIES[family].noun, name)
+    if gate.leads_to_code(name):
+        return gate.load(FAMILIES[family].noun, name)
     members = names(family)
     if name not in members:
         raise unknown(FAMILIES[family].noun, name, members)
@@ -78,7 +78,11 @@ def settings_of(factory: Factory, context: frozenset[str] = frozenset()) -> dict
 
 
 def resolve(
-    what: str, factory: Factory, settings: Mapping[str, Any], context: frozenset[str] = frozenset()
+    what: str,
+    factory: Factory,
+    settings: Mapping[str, Any],
+    context: frozenset[str] = frozenset(),
+    imports: bool = True,
 ) -> dict[str, Any]:
     """Settings, checked and completed with defaults, as plain values that a spec can store."""
     known, hints = settings_of(factory, context), _hints(factory)
@@ -91,7 +95,7 @@ def resolve(
     for key, value in settings.items():
         if isinstance(value, Mapping) and "name" not in value and key in known:
             value = {**_named(_plain(known[key].default)), **value}
-        resolved[key] = _checked(_place(what, key), value, hints.get(key, Any))
+        resolved[key] = _checked(_place(what, key), value, hints.get(key, Any), imports)
     for key, parameter in known.items():
         if key not in resolved and parameter.default is parameter.empty:
             raise InputError(f"{what} needs the setting {key!r}.")
@@ -108,11 +112,32 @@ def as_choice(where: str, value: Any) -> Mapping[str, Any]:
     return choice
 
 
-def complete(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice such as `{name = "proximal", mu = 0.1}`, checked and completed with defaults."""
+def complete(family: str, choice: Mapping[str, Any], imports: bool = True) -> dict[str, Any]:
+    """A choice such as `{name = "proximal", mu = 0.1}`, checked and completed with defaults.
+
+    Without `imports`, choices that lead to code outside the package are returned as they are.
+    """
     kind, name = FAMILIES[family], choice["name"]
+    if not imports and gate.leads_to_code(name):
+        return dict(choice)
     settings = {key: value for key, value in choice.items() if key != "name"}
-    return {"name": name, **resolve(f"{kind.noun} {name!r}", find(family, name), settings, kind.context)}
+    what = f"{kind.noun} {name!r}"
+    return {"name": name, **resolve(what, find(family, name), settings, kind.context, imports)}
+
+
+def essential(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete choice without the settings that are at their default; nothing is imported."""
+    if gate.leads_to_code(choice["name"]):
+        return dict(choice)
+    factory = find(family, choice["name"])
+    known, hints = settings_of(factory, FAMILIES[family].context), _hints(factory)
+    changed = {
+        key: value for key, value in choice.items() if key not in known or value != _plain(known[key].default)
+    }
+    for key, value in changed.items():
+        if (nested := _family_of(hints.get(key))) and isinstance(value, Mapping):
+            changed[key] = essential(nested, value)
+    return changed
 
 
 def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
@@ -152,10 +177,10 @@ def _place(what: str, key: str) -> str:
     return f"{what}.{key}" if what.isidentifier() else f"{what}: {key}"
 
 
-def _checked(where: str, value: Any, annotation: Any) -> Any:
+def _checked(where: str, value: Any, annotation: Any, imports: bool) -> Any:
     """The value, validated against its annotation; a setting that is itself a choice is completed."""
     if nested := _family_of(annotation):
-        return complete(nested, as_choice(where, value))
+        return complete(nested, as_choice(where, value), imports)
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
@@ -201,17 +226,6 @@ def _hints(factory: Factory) -> dict[str, Any]:
         return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     except (NameError, TypeError):
         return {}
-
-
-def _import(noun: str, name: str) -> Factory:
-    path, _, attribute = name.partition(":")
-    try:
-        factory = getattr(importlib.import_module(path), attribute)
-    except Exception as error:  # importing a user's module can raise anything
-        raise InputError(f"{noun} {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
-    if not callable(factory):
-        raise InputError(f"{noun} {name!r} is not callable.")
-    return cast(Factory, factory)
 
 
 def _kebab(name: str) -> str:

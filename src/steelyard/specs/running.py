@@ -1,20 +1,24 @@
 """Run a spec, or resume a recorded run."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import steelyard
-from steelyard.errors import InputError
-from steelyard.runs.reader import SPEC, STATE, Run
-from steelyard.runs.state_file import load_state
-from steelyard.runs.writer import Recorder, new_folder
+from steelyard.errors import InputError, SteelyardWarning
+from steelyard.runs.folder import SPEC, Lock, refuse_links
+from steelyard.runs.reader import Run
+from steelyard.runs.resuming import changes, last_state, spec_checksum
+from steelyard.runs.writer import Recorder, new_recorder
 from steelyard.server.federation import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.simulation import SimulatedFederation
-from steelyard.specs.building import build
+from steelyard.specs import gate
+from steelyard.specs.building import build, spec_warnings
+from steelyard.specs.loading import load_model
 from steelyard.specs.schema import Spec, load_spec
 
 
@@ -22,37 +26,118 @@ def run(
     spec: str | Path | Mapping[str, Any] | Spec | None = None,
     *observers: Observer,
     out: str | Path | None = "runs",
+    trust: bool = False,
     **overrides: Any,
 ) -> Result:
     """Run a preset, a TOML file or a table, and record it in a new folder under `out` (None: do not record).
 
+    A file that names code of its own (`module:factory`) runs only with `trust`, or in a trusted folder.
+
     >>> result = run("fedprox", rounds=10, objective={"mu": 0.1}, **{"data.clients": 20})
     >>> result.history[-1]["accuracy"], result.clients[-1]["weight"]
     """
-    resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides)
+    resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides, trust)
     federation = build(resolved)
+    if not isinstance(spec, Spec):  # a spec that a program made is as it should be
+        for text in spec_warnings(resolved):
+            warnings.warn(text, SteelyardWarning, stacklevel=2)
     return federation.run(*observers, recorder=None if out is None else recorder_for(resolved, Path(out)))
 
 
-def resume(path: str | Path, *observers: Observer) -> Result:
-    """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run."""
-    federation, recorder, state = reopen(path)
-    result = federation.run(*observers, recorder=recorder, state=state)
+def resume(path: str | Path, *observers: Observer, anyway: bool = False, trust: bool = False) -> Result:
+    """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run.
+
+    A finished run is not changed: its result is read back. `anyway` continues although the spec was edited,
+    or with another version of steelyard or another environment, which may change the numbers. `trust` runs
+    the code that somebody else's run names.
+    """
+    reopened = reopen(path, anyway, trust)
+    if reopened is None:
+        return _read_result(Run(path), trust)
+    for note in reopened.notes:
+        warnings.warn(note, stacklevel=2)
+    return _continue(reopened, observers)
+
+
+def run_or_resume(spec: Spec, unfinished: Path | None, *observers: Observer, out: Path | None) -> Result:
+    """Continue an unfinished run of this spec if that is possible; else run the spec from the beginning."""
+    try:
+        reopened = None if unfinished is None else reopen(unfinished)
+    except InputError:  # another process writes to it, or it is damaged
+        reopened = None
+    return run(spec, *observers, out=out) if reopened is None else _continue(reopened, observers)
+
+
+class Reopened(NamedTuple):
+    """What is needed to continue a run."""
+
+    federation: SimulatedFederation
+    recorder: Recorder
+    state: FederationState | None
+    """None: no round was saved."""
+    notes: tuple[str, ...]
+    """What the user should know: a damaged state, a changed environment."""
+
+
+def reopen(path: str | Path, anyway: bool = False, trust: gate.Permission = False) -> Reopened | None:
+    """Lock a recorded run, check that it can go on to the same bits, and find its last usable state.
+
+    None: the run is finished.
+    """
     recorded = Run(path)
-    return replace(result, history=tuple(recorded.rounds), clients=tuple(recorded.clients))
-
-
-def reopen(path: str | Path) -> tuple[SimulatedFederation, Recorder, FederationState | None]:
-    """The federation of a recorded run, its recorder, and the last saved state (None: no round was saved)."""
-    folder = Run(path).path
-    if not (folder / SPEC).is_file():
+    if not (recorded.path / SPEC).is_file():
         raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be resumed.")
-    federation = build(load_spec(folder / SPEC))
-    state = load_state(folder / STATE) if (folder / STATE).is_file() else None
-    return federation, Recorder(folder, after=0 if state is None else state.round), state
+    if _is_finished(recorded):
+        return None
+    lock = Lock(recorded.path.resolve())
+    try:
+        if not _is_finished(recorded):  # by another process, just now
+            return _reopen(recorded, lock, anyway, trust)
+    except BaseException:
+        lock.release()
+        raise
+    lock.release()
+    return None
+
+
+def _reopen(recorded: Run, lock: Lock, anyway: bool, trust: gate.Permission) -> Reopened:
+    refuse_links(lock.folder)
+    changed = changes(recorded)
+    if changed and not anyway:
+        raise InputError(
+            f"{recorded.path} would not end with the numbers of an unbroken run: {', '.join(changed)}; undo "
+            "that, or continue with `--anyway` (in Python: `anyway=True`)."
+        )
+    federation = build(load_spec(recorded.path / SPEC, trust=trust))
+    state, problems = last_state(recorded, lambda state: federation.read_states(state, recorded.path))
+    recorder = Recorder(recorded.path, after=0 if state is None else state.round, lock=lock)
+    if changed:  # without a fingerprint, it is not taken for a run of its spec
+        edited = (recorded.path / SPEC).read_bytes()
+        recorder.note(anyway="; ".join(changed), fingerprint="", spec=spec_checksum(edited))
+    return Reopened(federation, recorder, state, (*changed, *problems))
+
+
+def _is_finished(run: Run) -> bool:
+    return run.meta.get("status") == "finished"
+
+
+def _continue(reopened: Reopened, observers: Sequence[Observer]) -> Result:
+    federation, recorder, state, _ = reopened
+    return federation.run(*observers, recorder=recorder, state=state)
+
+
+def _read_result(run: Run, trust: bool) -> Result:
+    """The result of a finished run, read back from its folder."""
+    federation = build(load_spec(run.path / SPEC, trust=trust))
+    state, _ = last_state(run, lambda state: federation.read_states(state, run.path))
+    if state is None:
+        raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
+    own = partial(federation.model_of, state, states=federation.read_states(state, run.path))
+    return Result(tuple(run.rounds), tuple(run.clients), load_model(run, trust=trust), state, own, run.path)
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:
     """A recorder in a new folder under `out`."""
     meta = {"name": spec.name, "fingerprint": spec.fingerprint(), "version": steelyard.__version__}
-    return Recorder(new_folder(out, f"{spec.name}-s{spec.seed}"), spec.to_toml(), meta)
+    toml, table = spec.to_toml(), spec.model_dump()
+    return new_recorder(out, f"{spec.name}-s{spec.seed}", lambda file: gate.sealed(toml, table, file), meta)

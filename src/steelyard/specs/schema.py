@@ -3,11 +3,8 @@
 Settings come from defaults < preset < file < `key=value` overrides; the later win (`sources.py`).
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
@@ -24,15 +21,15 @@ from pydantic import (
 
 from steelyard.errors import InputError, unknown
 from steelyard.settings import Server, Training
-from steelyard.specs import registry, sources
-from steelyard.specs.sources import Table
+from steelyard.specs import fingerprints, gate, registry, sources
+from steelyard.specs.sources import Source, Table
 
 
 def choice(field: str, family: str) -> BeforeValidator:
     """Validator of a field that names a member of a family: `"samples"` or `{name = "samples", cap = 3}`."""
 
-    def complete(value: Any) -> Table:
-        return registry.complete(family, registry.as_choice(field, value))
+    def complete(value: Any, info: ValidationInfo) -> Table:
+        return registry.complete(family, registry.as_choice(field, value), _imports(info))
 
     return BeforeValidator(complete)
 
@@ -46,6 +43,11 @@ def settings(name: str, factory: type) -> BeforeValidator:
         return registry.resolve(name, factory, value)
 
     return BeforeValidator(complete)
+
+
+def _imports(info: ValidationInfo) -> bool:
+    """Whether code outside the package may be imported to check its settings."""
+    return bool((info.context or {}).get("imports", True))
 
 
 def _file_name(name: str) -> str:
@@ -120,33 +122,36 @@ class Spec(Section):
         return value
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(_without_none(self.model_dump()))
+        content = self.model_dump()
+        return tomli_w.dumps(_storable(content, fingerprints.changed(content, Spec().model_dump())))
 
     def fingerprint(self) -> str:
         """A hash that is equal for specs that describe the same computation."""
-        no_effect = {"name", "about", "engine", "spill", "round_seconds"}
-        content = self.model_dump(exclude=no_effect)
-        if not self.adversaries.count:
-            del content["adversaries"]  # the attack has no effect
-        if not self.data.holdout:
-            del content["data"]["holdout"]  # older runs were recorded without this setting
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return fingerprints.fingerprint(self.model_dump(), Spec().model_dump())
 
 
 SECTIONS: Mapping[str, type[Section]] = {"data": Data, "adversaries": Adversaries}
 
 
 def load_spec(
-    source: str | Path | Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None
+    source: Source = None,
+    overrides: Mapping[str, Any] | None = None,
+    trust: gate.Permission = False,
+    *,
+    imports: bool = True,
 ) -> Spec:
-    """The spec of a preset's name, a TOML file or a table, with overrides such as {"data.clients": 20}."""
+    """The spec of a preset's name, a TOML file or a table, with overrides such as {"data.clients": 20}.
+
+    A file that names code is refused without `trust`, see `gate`. Without `imports`, nothing is imported or
+    refused: the settings of such code are not checked, and the spec can be shown but not run.
+    """
     merged: Table = Spec().model_dump()
-    for layer in (*sources.read(source), sources.expand(overrides or {})):
+    for layer in (*sources.read(source, trust if imports else True), sources.expand(overrides or {})):
         merged = sources.merge(merged, layer)
     if isinstance(merged["data"], dict) and merged["data"].get("seed") is None:
         merged["data"]["seed"] = merged["seed"]
     try:
-        return Spec.model_validate(merged)
+        return Spec.model_validate(merged, context={"imports": imports})
     except ValidationError as error:
         raise _explain(error) from None
 
@@ -164,7 +169,13 @@ def _explain(error: ValidationError) -> InputError:
     return InputError(f"{where} {registry.expectation(error)}, not {first['input']!r}.")
 
 
-def _without_none(table: Mapping[str, Any]) -> Table:
-    """TOML has no null: settings that are None are left out."""
-    kept = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+def _storable(table: Mapping[str, Any], changed: Mapping[str, Any]) -> Table:
+    """TOML has no null: settings that are None are left out, or "none" if that is not their default."""
+    kept: Table = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner = changed.get(key)
+            kept[key] = _storable(value, inner if isinstance(inner, Mapping) else {})
+        elif value is not None or key in changed:
+            kept[key] = "none" if value is None else value
+    return kept

@@ -8,26 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.errors import InputError, unknown
+from steelyard.specs import gate
 
 Table = dict[str, Any]
+Source = str | Path | Mapping[str, Any] | None
 
 
-def read(source: str | Path | Mapping[str, Any] | None) -> list[Table]:
+def read(source: Source, trust: gate.Permission = False) -> list[Table]:
     """The tables to merge for a preset's name, a TOML file or a table; later ones override earlier ones."""
-    table = table_of(source)
+    table = table_of(source, trust)
     if "grid" in table:
         file = "FILE" if isinstance(source, Mapping) else source
         raise InputError(f"this is a grid, not a single run: use `steelyard grid {file}`.")
     return [preset(table.pop("preset")), table] if "preset" in table else [table]
 
 
-def table_of(source: str | Path | Mapping[str, Any] | None) -> Table:
+def table_of(source: Source, trust: gate.Permission = False) -> Table:
     """The table of a source, without its preset's settings; a preset's name becomes `{preset = name}`."""
     if source is None:
         return {}
     if isinstance(source, Mapping):
         return dict(source)
-    return _read_file(Path(source)) if Path(source).suffix == ".toml" else {"preset": source}
+    return read_file(Path(source), trust) if Path(source).suffix == ".toml" else {"preset": source}
 
 
 def presets() -> dict[str, Table]:
@@ -46,14 +48,31 @@ def preset(name: Any) -> Table:
     return known[str(name)]
 
 
-def _read_file(path: Path) -> Table:
+def read_file(path: Path, trust: gate.Permission = False) -> Table:
+    """The table in a file; refused if it names code and is not trusted. Every file comes in here."""
     try:
-        # The default name of a spec is its file's name.
-        return {"name": re.sub(r"[^\w.+-]", "-", path.stem), **tomllib.loads(path.read_text("utf-8"))}
+        content = path.read_bytes()
+        table = tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the spec {path}: {error.strerror or error}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the spec {path} is not valid TOML: {error}.") from None
+    gate.admit(path, content, table, trust)
+    # The default name of a spec is its file's name.
+    return {"name": re.sub(r"[^\w.+-]", "-", path.stem), **_with_none(table)}
+
+
+def _with_none(table: Mapping[str, Any]) -> Table:
+    """TOML has no null: as on the command line, "none" is None."""
+    return {key: value if key in ("name", "about") else _none(value) for key, value in table.items()}
+
+
+def _none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _with_none(value)
+    if isinstance(value, list):
+        return [_none(inner) for inner in value]
+    return None if value == "none" else value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:

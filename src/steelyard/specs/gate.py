@@ -1,0 +1,93 @@
+"""The gate for names that lead to code: `module:factory`, which can be any function on this computer.
+
+Names that the user types, or passes from Python, may be imported. Names in a file may be imported only if the
+user trusts the file. Files become tables of settings in one place, `sources.read_file`, which calls `admit`.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from steelyard.errors import InputError
+from steelyard.specs import trust
+
+Factory = Callable[..., Any]
+Permission = bool | Callable[[Path, Sequence[str]], bool]
+"""True, False, or a function that asks the user about a file and the names in it."""
+
+_IDENTIFIER = r"[^\W\d]\w*"
+_NAME = re.compile(rf"{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}")
+
+
+class UntrustedError(InputError):
+    """A file names code and is not trusted."""
+
+
+def leads_to_code(name: str) -> bool:
+    """Whether the name is meant to be imported. All others are looked up in the registry."""
+    return ":" in name
+
+
+def admit(file: Path, content: bytes, table: Mapping[str, Any], permission: Permission) -> None:
+    """Return if the code that a file names may run; otherwise raise an UntrustedError.
+
+    This is the only place that decides it. `table` is what the file says, `content` its bytes.
+    """
+    names = _to_admit(table)
+    if not names or permission is True or trust.covers(file, content):
+        return
+    if callable(permission) and permission(file, names):
+        return
+    raise UntrustedError(
+        f"{file} names code that is not part of steelyard ({', '.join(names)}): if you trust the file, pass "
+        f"--trust (trust=True in Python), or trust its folder for good with `steelyard trust {file.parent}`."
+    )
+
+
+def sealed(text: str, table: Mapping[str, Any], file: Path) -> str:
+    """The text of a spec that a run writes to `file`; if it names code, it is marked as the user's own."""
+    return trust.sealed(text, file) if _to_admit(table) else text
+
+
+def load(noun: str, name: str) -> Factory:
+    """Import the factory that a name leads to. The current folder is searched last, after all packages."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{noun} {name!r} cannot be imported: write it as my_package.module:factory.")
+    path, _, attribute = name.partition(":")
+    try:
+        if not {"", os.getcwd()} & set(sys.path):
+            sys.path.append(os.getcwd())
+        factory = getattr(importlib.import_module(path), attribute)
+    except Exception as error:  # importing a user's module can raise anything
+        raise InputError(f"{noun} {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
+    if not callable(factory):
+        raise InputError(f"{noun} {name!r} is not callable.")
+    return cast(Factory, factory)
+
+
+def code_names(table: Mapping[str, Any]) -> list[str]:
+    """Every text in a table that `load` would import, at any depth."""
+    texts = (text for key, text in _texts({k: v for k, v in table.items() if k != "about"}))
+    return sorted({text for text in texts if _NAME.fullmatch(text)})
+
+
+def _to_admit(table: Mapping[str, Any]) -> list[str]:
+    """All that leads to code: names, and addresses of clusters, whose machines can run code here."""
+    clusters = {text for key, text in _texts(table) if key.rpartition(".")[2] == "address"}
+    return [*code_names(table), *sorted(clusters)]
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a value, with the key of the table that it is in."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
