@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steelyard.data.clients import Client, Population
     from steelyard.data.dataset import Dataset
     from steelyard.data.examples import examples
-    from steelyard.errors import ClientError, InputError, SteelyardError
+    from steelyard.errors import ClientError, InputError, SteelyardError, SteelyardWarning
     from steelyard.functional import combine, weigh
     from steelyard.nn.variational import bayesian
     from steelyard.runs.reader import Run
@@ -41,6 +41,7 @@ _HOMES = {
     "Run": "runs.reader",
     "Server": "settings",
     "SteelyardError": "errors",
+    "SteelyardWarning": "errors",
     "Training": "settings",
     "Weighed": "types",
     "bayesian": "nn.variational",
@@ -66,6 +67,7 @@ __all__ = [
     "Run",
     "Server",
     "SteelyardError",
+    "SteelyardWarning",
     "Training",
     "Weighed",
     "bayesian",

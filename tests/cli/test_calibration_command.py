@@ -34,12 +34,22 @@ def test_scores_are_those_of_the_record_also_at_the_temperature(runs: list[Path]
 
 
 def test_names_are_short_and_the_picture_is_drawn(runs: list[Path], place: Path) -> None:
+    (place / "pictures").mkdir()
     text = output(steelyard("calibration", *runs, "--png", "pictures/sure.png"))
     lines = text.splitlines()
     assert [line.split()[0] for line in lines if "-s0" in line] == ["fedavg-s0", "fedavg-s0", "ba-bfl-s0"]
     assert "fedavg-s0 at T = " in text
     assert "written: pictures/sure.png" in text
     assert (place / "pictures" / "sure.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+@pytest.mark.parametrize("name", ["sure.jpg", "sure", "no/sure.png"])
+def test_a_file_that_cannot_be_written_is_refused_at_once(runs: list[Path], place: Path, name: str) -> None:
+    result = steelyard("calibration", *runs, "--png", name)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert name in result.stderr
+    assert not (place / "no").exists()
 
 
 def test_runs_of_the_same_name_are_shown_by_their_folders(runs: list[Path], place: Path) -> None:

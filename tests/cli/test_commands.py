@@ -1,6 +1,7 @@
 """What each command does."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from steelyard.cli import KINDS
 from steelyard.runs.reader import Run
 from steelyard.specs import registry
 from steelyard.specs.schema import load_spec
-from steelyard.specs.sources import parse_override
+from steelyard.specs.sources import parse_override, presets
 
 
 def test_run_writes_the_settings_it_was_given(place: Path) -> None:
@@ -59,6 +60,7 @@ def test_show_shows_a_run_as_it_was_shown_when_it_ended(place: Path) -> None:
 
 
 def test_data_show_draws_the_split_as_a_png(place: Path) -> None:
+    (place / "deep").mkdir()
     text = output(steelyard("data", "show", "data.clients=4", "--png", "deep/split.png"))
     assert (place / "deep/split.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "deep/split.png" in text
@@ -102,6 +104,22 @@ def test_a_spec_file_may_have_any_name(place: Path) -> None:
 
 def test_everything_that_a_spec_can_name_can_be_listed() -> None:
     assert set(KINDS) == {*registry.FAMILIES, "presets"}
+
+
+@pytest.mark.parametrize("width", ["20", "80", "300"])
+@pytest.mark.parametrize("name", presets())
+def test_spec_prints_valid_toml_of_every_preset_at_any_width(
+    name: str, width: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    text = output(steelyard("spec", name))
+    spec = load_spec(name)
+    assert tomllib.loads(text)["about"] == spec.about
+    (place / "mine.toml").write_text(text)
+    again = load_spec("mine.toml")
+    assert again == spec
+    assert again.fingerprint() == spec.fingerprint()
+    assert output(steelyard("spec", "mine.toml")) == text
 
 
 def test_spec_prints_a_file_that_runs_as_it_is(place: Path) -> None:

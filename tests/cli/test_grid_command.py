@@ -27,6 +27,7 @@ rows = { weighing = ["samples", "uniform"] }
 
 
 def test_tables_pictures_and_csv_of_every_metric(place: Path) -> None:
+    (place / "pictures").mkdir()
     files = ("--png", "pictures/heat.png", "--csv", "cells.csv")
     text = output(steelyard("grid", *QUICK, *AXES, "--seeds", "0,1", "--metric", "accuracy,nll", *files))
     assert text.count("worst") == 2
@@ -76,10 +77,25 @@ def test_without_recording_no_folder_is_made(place: Path) -> None:
 
 def test_failed_cells_are_listed_and_the_others_shown() -> None:
     columns = ("--columns", "model=mlp,mine_for_cli:Stubborn")
-    text = output(steelyard("grid", *QUICK, *columns, "--rows", "weighing=samples", "--workers", 1))
-    assert "failed: 1" in text
-    assert "samples × mine_for_cli:Stubborn, seed 0" in text
-    assert "does not like to train" in text
+    words = ("grid", *QUICK, *columns, "--rows", "weighing=samples", "--workers", 1)
+    result = steelyard(*words, "--csv", "cells.csv")
+    assert result.exit_code == 1
+    assert "1 of 2 runs of the grid failed" in result.stderr
+    assert "failed: 1" in result.stdout
+    assert "samples × mine_for_cli:Stubborn, seed 0" in result.stdout
+    assert "does not like to train" in result.stdout
+    assert Path("cells.csv").is_file()
+    as_json = steelyard(*words, "--json")
+    assert as_json.exit_code == 1
+    assert [bool(run["error"]) for run in json.loads(as_json.stdout)["runs"]] == [False, True]
+
+
+def test_a_metric_that_no_run_has_gets_the_nearest_name_and_code_2() -> None:
+    words = ("grid", *QUICK, "--rows", "weighing=samples,uniform", "--workers", 1)
+    result = steelyard(*words, "--metric", "accuracyy")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: unknown metric 'accuracyy': did you mean 'accuracy'?\n"
+    assert "choose from accuracy, " in steelyard(*words, "--metric", "zzzzzz").stderr
 
 
 def test_a_grid_in_which_everything_fails_ends_with_code_1() -> None:
@@ -99,6 +115,14 @@ def test_a_grid_in_which_everything_fails_ends_with_code_1() -> None:
         (("--rows", "weighing=samples", "--seeds", "a"), "--seeds takes different whole numbers"),
         (("fedavg", "fedprox", "--rows", "weighing=samples"), "one preset or spec at a time"),
         (("gone.toml", "--rows", "weighing=samples"), "cannot read the spec gone.toml"),
+        (("--rows", "rounds=1,2", "--png", "x.gif"), "ends with .png, .pdf or .svg, not 'x.gif'"),
+        (("--rows", "rounds=1,2", "--png", "no/x.png"), "cannot write no/x.png: there is no folder no."),
+        (("--rows", "rounds=1,2", "--csv", "no/x.csv"), "cannot write no/x.csv: there is no folder no."),
+        (("--rows", "rounds=1,2", "--columns", "rounds=3,4"), "rounds is on the rows and the columns of"),
+        (
+            ("--rows", "weighing=samples,uniform", "--panels", "weighing.name=krum,nnm"),
+            "weighing is on the panels and the rows of",
+        ),
     ],
 )
 def test_bad_input_gets_one_sentence_and_code_2(
@@ -131,7 +155,7 @@ def test_an_interrupted_grid_says_how_to_continue_and_leaves_no_process_behind(p
         finally:
             running.kill()
             signal.signal(signal.SIGINT, before)
-    assert (running.returncode, stdout) == (1, "")
+    assert (running.returncode, stdout) == (130, "")
     assert "the same command continues" in stderr
     assert "Traceback" not in stderr
     statuses = sorted(each.meta["status"] for each in runs_in(place / "runs"))

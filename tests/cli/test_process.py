@@ -64,7 +64,7 @@ def test_control_c_keeps_the_finished_rounds_and_the_model(place: Path) -> None:
             stdout, stderr = running.communicate(timeout=300)
         finally:
             running.kill()
-    assert running.returncode == 1
+    assert running.returncode == 130
     assert stdout == ""
     assert "interrupted" in stderr
     assert "Traceback" not in stderr

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
-from steelyard.report.grid_tables import failures_report, grid_report, write_csv
+from steelyard.report.grid_tables import csv_text, failures_report, grid_report, write_csv
 from steelyard.report.heatmap import draw_heatmap
 from steelyard.report.heatmap_layout import Scale, scale_of
 from steelyard.studies.grid_results import Entry, GridResults, Worst, number
@@ -97,7 +97,7 @@ def test_dark_is_better_whatever_the_metric() -> None:
 def test_any_grid_gives_a_picture_of_a_sane_size(
     tmp_path: Path, rows: int, columns: int, panels: int
 ) -> None:
-    pixels = draw(random_results(rows, columns, panels), tmp_path / "deep" / "heat.png")
+    pixels = draw(random_results(rows, columns, panels), tmp_path / "heat.png")
     height, width, _ = pixels.shape
     assert 250 < height < 3000
     assert 300 < width < 3600
@@ -138,7 +138,7 @@ def test_the_table_shows_numbers_missing_values_failures_and_the_worst() -> None
     first, second = (next(line for line in lines if line.startswith(f"row {i}")) for i in (0, 1))
     assert first.split()[2:] == ["0.90", "0.25", "–", "0.25", "column", "1"]
     assert second.split()[2:] == ["0.50", "failed", "0.10", "failed", "column", "1"]
-    assert "no run of the grid has this metric" in text_of(results_of([[None, None]]))
+    assert text_of(results_of([[None, None]])).splitlines()[-1].split() == ["row", "0", "–", "–", "–"]
 
 
 def test_failures_are_shown_with_their_reason() -> None:
@@ -150,12 +150,48 @@ def test_failures_are_shown_with_their_reason() -> None:
 
 def test_csv_has_every_cell(tmp_path: Path) -> None:
     shown = results_of([[Entry(0.5, 0.1, values=(0.4, 0.6)), FAILED]])
-    write_csv([shown], tmp_path / "deep" / "cells.csv")
-    with (tmp_path / "deep" / "cells.csv").open(newline="") as file:
+    write_csv([shown], tmp_path / "cells.csv")
+    with (tmp_path / "cells.csv").open(newline="") as file:
         first, second = csv.DictReader(file)
     assert (first["row"], first["column"], first["metric"]) == ("row 0", "column 0", "accuracy")
     assert (float(first["mean"]), float(first["sd"]), first["values"]) == (0.5, 0.1, "0.4 0.6")
     assert (second["mean"], second["error"]) == ("", "it broke")
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'=1"),
+        ("-0.5", "-0.5"),
+        ("+3", "+3"),
+        ("-1e-3", "-1e-3"),
+        ("plain = text", "plain = text"),
+        ("\x1b[31mred", "red"),
+    ],
+)
+def test_no_cell_of_a_csv_file_is_a_formula(text: str, cell: str) -> None:
+    assert csv_text(text) == cell
+
+
+def test_labels_metrics_and_errors_are_neutralised_in_csv(tmp_path: Path) -> None:
+    place = ("", "=row", "@column")
+    shown = GridResults("=metric", ("",), ("=row",), ("@column",), {place: Entry(-0.5, error="=error")})
+    write_csv([shown], tmp_path / "cells.csv")
+    with (tmp_path / "cells.csv").open(newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert (line["metric"], line["row"], line["column"]) == ("'=metric", "'=row", "'@column")
+    assert (line["mean"], line["error"]) == ("-0.5", "'=error")
+
+
+@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.PDF", b"%PDF"), ("a.svg", b"<?xml")])
+def test_the_end_of_the_name_is_the_format(tmp_path: Path, name: str, magic: bytes) -> None:
+    draw_heatmap(results_of([[0.5, 0.6]]), "A grid", "seed 0", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(magic)
 
 
 def test_matplotlib_is_loaded_only_to_draw() -> None:

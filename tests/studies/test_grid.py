@@ -186,3 +186,17 @@ def test_a_grid_file_is_not_a_run(file: Path) -> None:
     with pytest.raises(sy.InputError, match=rf"a grid, not a single run: use `steelyard grid {file}`"):
         load_spec(file)
     assert "grid" in sources.table_of(file)
+
+
+def test_some_labels_may_override_a_setting_of_another_axis_but_not_all() -> None:
+    columns = {"none": {"adversaries.count": 0}, "flips": {"adversaries.attack": "sign-flip"}}
+    panels = "adversaries.count=1,2"
+    cells = read_grid(None, rows="weighing=samples", columns=columns, panels=panels).cells()
+    assert [cell.spec.adversaries.count for cell in cells] == [0, 1, 0, 2]
+    columns["flips"]["adversaries.count"] = 3
+    with pytest.raises(
+        sy.InputError, match=r"adversaries\.count is on the panels and the columns of the grid"
+    ):
+        read_grid(None, rows="weighing=samples", columns=columns, panels=panels)
+    with pytest.raises(sy.InputError, match="seed is on the rows and the seeds of the grid"):
+        read_grid(None, rows="seed=1,2", seeds=[3, 4])

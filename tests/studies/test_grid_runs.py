@@ -14,7 +14,7 @@ from steelyard.runs.reader import Run, runs_in
 from steelyard.specs.schema import load_spec
 from steelyard.studies import parallel_runs
 from steelyard.studies.grid import Cell, grid_results, run_grid
-from steelyard.studies.parallel_runs import Outcome, finished_runs, run_all
+from steelyard.studies.parallel_runs import Outcome, recorded_runs, run_all
 
 
 def deadly() -> None:
@@ -70,7 +70,7 @@ def test_two_workers_give_the_numbers_of_one_and_a_dead_one_loses_only_its_run(
     *others, died = run_all([*specs, bad], tmp_path, workers=2)
     assert died == Outcome(error="its process died")
     assert [each.metrics for each in others] == [each.metrics for _, each in alone]
-    assert len(finished_runs(tmp_path)) == 4
+    assert len(recorded_runs(tmp_path)[0]) == 4
 
 
 def test_a_failing_cell_has_no_mean_but_the_reason(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_interruption_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.Mo
 
     grid = small(rows="weighing=samples,uniform")
     with monkeypatch.context() as patch:
-        patch.setattr("steelyard.studies.parallel_runs.run", interrupt)
+        patch.setattr("steelyard.studies.parallel_runs.run_or_resume", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run_grid(grid, tmp_path)
     assert all(outcome.metrics for _, outcome in run_grid(grid, tmp_path))

@@ -1,7 +1,6 @@
 """The command line. Heavy modules are imported by the commands that need them, so that `--help` is fast."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,14 +15,20 @@ from steelyard.cli.reproduce import reproduce
 from steelyard.cli.shared import (
     Json,
     Out,
+    Trust,
+    exit_if_warned,
     finish,
     guarded,
     one_target,
+    permission,
+    say,
     seed_numbers,
     show_values,
     split_words,
     stderr,
+    warn,
 )
+from steelyard.cli.trust import trust
 from steelyard.errors import InputError, unknown
 
 app = typer.Typer(
@@ -66,6 +71,7 @@ def run(
         int | None, typer.Option(help="Training seed; also data.seed, unless that is set.")
     ] = None,
     out: Out = Path("runs"),
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run a federation and record it.
@@ -88,17 +94,21 @@ def run(
     if not words:
         run_demo(seed, out, as_json)
         return
-    with stderr().status("loading"):
-        from steelyard.specs.building import build
+    with stderr().status("loading") as status:
+        from steelyard.specs.building import build, spec_warnings
         from steelyard.specs.running import recorder_for
         from steelyard.specs.schema import load_spec
 
         target, overrides = one_target(words)
         if seed is not None:
             overrides["seed"] = seed
-        spec = load_spec(target, overrides)
+        spec = load_spec(target, overrides, permission(trust, status))
         federation = build(spec)
-    _show_run(finish(spec.name, federation, recorder_for(spec, out)), as_json)
+    for text in spec_warnings(spec):
+        warn(text)
+    path = finish(spec.name, federation, recorder_for(spec, out))
+    _show_run(path, as_json)
+    exit_if_warned(path)
 
 
 @app.command()
@@ -108,41 +118,60 @@ def spec(
         list[str] | None,
         typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True),
     ] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Print the spec that would run, with every default filled in.
+
+    Settings of code outside steelyard ([cyan]module:factory[/]) are printed as they are, because nothing is
+    imported; with --trust they are checked and completed as well.
 
     [dim]Example:[/]
 
         steelyard spec fedprox data.dataset=mnist > my.toml
     """
-    from rich.text import Text
-
+    from steelyard.report.console import escaped
     from steelyard.specs.schema import load_spec
 
-    resolved = load_spec(*one_target(words))
-    show_values(resolved.model_dump(), lambda: Text(resolved.to_toml().rstrip(), overflow="ignore"), as_json)
+    resolved = load_spec(*one_target(words), trust, imports=trust)
+    if as_json:
+        show_values(resolved.model_dump(), str, as_json)
+    else:
+        print(escaped(resolved.to_toml()), end="")  # not by rich, which would wrap long lines
 
 
 @app.command()
 @guarded
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of an interrupted or killed run.")],
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway", help="Continue although spec, version or environment changed; numbers may differ."
+        ),
+    ] = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Continue a run that was interrupted or killed.
 
-    It ends with the same numbers, bit for bit, as a run that was never interrupted.
+    It ends with the same numbers, bit for bit, as a run that was never interrupted. It is refused while
+    another process writes to the folder. A finished run is shown and not changed.
 
     [dim]Example:[/]
 
         steelyard resume runs/20261115-220936-fedavg-s0
     """
-    with stderr().status("loading"):
+    with stderr().status("loading") as status:
         from steelyard.specs.running import reopen
 
-        federation, recorder, state = reopen(path)
-    _show_run(finish(path.name, federation, recorder, state), as_json)
+        reopened = reopen(path, anyway, permission(trust, status))
+    for note in (f"{path} is finished; nothing to do.",) if reopened is None else reopened.notes:
+        say(note)
+    if reopened is not None:
+        finish(path.name, reopened.federation, reopened.recorder, reopened.state)
+    _show_run(path, as_json)
+    exit_if_warned(path)
 
 
 @app.command()
@@ -151,6 +180,7 @@ def compare(
     words: Annotated[list[str], typer.Argument(metavar="A B... [KEY=VALUE]...", hidden=True)],
     seeds: Annotated[str, typer.Option(help="Training seeds, separated by commas.")] = "0,1,2",
     out: Out = Path("runs"),
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run several specs on the same seeds and show mean ± standard deviation of their scores.
@@ -174,6 +204,7 @@ def compare(
         overrides,
         out,
         lambda spec: progress(stderr(), f"{spec.name} seed {spec.seed}", spec.rounds),
+        permission(trust),
     )
     show_values({"seeds": numbers, "rows": rows}, lambda: comparison_report(rows, numbers), as_json)
 
@@ -181,6 +212,7 @@ def compare(
 app.command()(grid)
 app.command()(calibration)
 app.command()(reproduce)
+app.command()(trust)
 
 
 @app.command()
@@ -230,7 +262,8 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 
 def main() -> None:
-    sys.path.insert(0, os.getcwd())  # so that "my_package:factory" is found in the current folder
+    # Worker processes must not search the current folder first: a file json.py there would be run.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     app(prog_name="steelyard")
 
 

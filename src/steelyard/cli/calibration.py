@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steelyard.cli.shared import Json, guarded, show_values, stderr
+from steelyard.cli.shared import Json, Trust, check_files, guarded, permission, show_values, stderr
 from steelyard.errors import InputError
 
 if TYPE_CHECKING:
     from steelyard.metrics import Bins
+    from steelyard.specs.gate import Permission
 
     Scored = tuple[dict[str, Any], Bins]
 
@@ -21,7 +22,10 @@ SCORES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
 @guarded
 def calibration(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of recorded runs.")],
-    png: Annotated[Path | None, typer.Option(help="Draw reliability diagrams into this file.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Draw reliability diagrams into this file: .png, .pdf or .svg.")
+    ] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Show how well models are calibrated: ECE, NLL and Brier score on the test set.
@@ -35,16 +39,16 @@ def calibration(
     """
     if len(set(runs)) < len(runs):
         raise InputError("name each run once.")
-    with stderr().status("predicting"):
+    check_files(png)
+    with stderr().status("predicting") as status:
         scored = {
             name + (f" at T = {values['temperature']:.2f}" if values["temperature"] else ""): (values, bins)
             for name, path in zip(_names(runs), runs, strict=True)
-            for values, bins in _scores(path)
+            for values, bins in _scores(path, permission(trust, status))
         }
         if png is not None:
             from steelyard.report.reliability import draw_reliability
 
-            png.parent.mkdir(parents=True, exist_ok=True)
             draw_reliability(
                 {name: bins for name, (_, bins) in scored.items()}, "Accuracy by confidence", png
             )
@@ -68,7 +72,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(runs) else [str(path) for path in runs]
 
 
-def _scores(path: Path) -> "list[Scored]":
+def _scores(path: Path, trust: "Permission") -> "list[Scored]":
     """The scores and bins of a run's model, and those at its temperature, if it fitted one."""
     from steelyard.metrics import accuracy, bins, scaled
     from steelyard.metrics.scores import calibration_scores
@@ -76,7 +80,7 @@ def _scores(path: Path) -> "list[Scored]":
     from steelyard.specs.loading import load_predictions
 
     run = Run(path)
-    predicted, labels = load_predictions(run)
+    predicted, labels = load_predictions(run, trust)
     temperatures = [row["temperature"] for row in run.rounds if row.get("temperature")]
     scored = []
     for temperature in (None, *temperatures[-1:]):

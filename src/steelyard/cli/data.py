@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steelyard.cli.shared import Json, guarded, one_target, show_values
+from steelyard.cli.shared import Json, Trust, check_files, guarded, one_target, permission, show_values
 
 app = typer.Typer(no_args_is_help=True, help="List, find, fetch and draw data sets.", rich_markup_mode="rich")
 
@@ -65,7 +65,8 @@ def data_show(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True)
     ] = None,
-    png: Annotated[Path, typer.Option(help="The image file to write.")] = Path("split.png"),
+    png: Annotated[Path, typer.Option(help="The file to write: .png, .pdf or .svg.")] = Path("split.png"),
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Draw how many examples of each class every client has.
@@ -77,8 +78,9 @@ def data_show(
     from steelyard.report.split import draw_spec
     from steelyard.specs.schema import load_spec
 
+    check_files(png)
     target, overrides = one_target(words)
-    counts = draw_spec(load_spec(target, overrides), png)
+    counts = draw_spec(load_spec(target, overrides, permission(trust)), png)
     show_values({"png": str(png), "counts": counts}, lambda: f"{len(counts)} clients drawn in {png}", as_json)
 
 

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steelyard.cli.shared import Json, Out, guarded, one_target, seed_numbers, show_values, stderr
+from steelyard.cli.shared import (
+    Json,
+    Out,
+    Trust,
+    check_files,
+    guarded,
+    one_target,
+    permission,
+    seed_numbers,
+    show_values,
+    stderr,
+)
+from steelyard.cli.signals import explained
 from steelyard.errors import SteelyardError
 
 if TYPE_CHECKING:
@@ -35,7 +47,8 @@ def grid(
         str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(help="Draw heat maps into this file; with several metrics, one file each.")
+        Path | None,
+        typer.Option(help="Draw heat maps into this file (.png, .pdf or .svg), one for each metric."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all cells into this file.")] = None,
     sort: Annotated[
@@ -46,6 +59,7 @@ def grid(
     ] = None,
     out: Out = Path("runs"),
     record: Annotated[bool, typer.Option(help="Record every cell as a run under --out.")] = True,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run a spec over a grid of settings and show the scores as tables and heat maps.
@@ -71,7 +85,8 @@ def grid(
         steelyard grid fedprox --rows objective.mu=0.01,0.1 --seeds 0,1 --png mu.png
         steelyard grid my-grid.toml rounds=5 --metric accuracy,nll --csv cells.csv
     """
-    with stderr().status("loading"):
+    check_files(png, csv)
+    with stderr().status("loading") as status:
         from steelyard.studies.grid import read_grid
 
         target, overrides = one_target(words)
@@ -83,9 +98,13 @@ def grid(
             panels=panels,
             seeds=None if seeds is None else seed_numbers(seeds),
             metrics=None if metric is None else [name.strip() for name in metric.split(",")],
+            trust=permission(trust, status),
         )
     runs = _run(plan, target or "grid", out if record else None, workers)
     _show(plan, runs, png, csv, sort, as_json)
+    if failed := sum(bool(outcome.error) for _, outcome in runs):
+        stderr().print(f"{failed} of {len(runs)} runs of the grid failed.")
+        raise typer.Exit(1)
 
 
 def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Runs":
@@ -95,9 +114,10 @@ def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Ru
     try:
         with cells_progress(stderr(), title) as watch:
             runs = run_grid(plan, out, workers, watch)
-    except KeyboardInterrupt:
-        hint = "; finished runs are recorded, and the same command continues." if out else "."
-        raise SteelyardError(f"interrupted{hint}") from None
+    except KeyboardInterrupt as interrupt:
+        if out is None:
+            raise
+        raise explained(interrupt, "finished runs are recorded, and the same command continues.") from None
     if all(outcome.error for _, outcome in runs):
         raise SteelyardError(f"every run of the grid failed, the first with: {runs[0][1].error}")
     return runs

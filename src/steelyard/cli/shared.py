@@ -4,38 +4,56 @@ import functools
 import json
 import math
 import re
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steelyard.errors import InputError, SteelyardError
+from steelyard.cli.signals import exit_code, explained, interruptions
+from steelyard.errors import InputError, SteelyardError, SteelyardWarning
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.status import Status
 
     from steelyard.runs.writer import Recorder
     from steelyard.server.state import FederationState
     from steelyard.simulation import SimulatedFederation as Federation
+    from steelyard.specs.gate import Permission
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object, and nothing else, on standard output.")
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run code that a file names (module:factory) without asking.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="The folder in which runs are recorded.")]
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Print errors as one sentence; exit with code 2 for bad input, 1 for a failure or an interruption."""
+    """Print errors as one sentence; exit with code 2 for bad input, 1 for a failure.
+
+    Ctrl-C and SIGTERM are interruptions: the run is saved, and the codes are 130 and 143.
+    """
 
     @functools.wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
+        as_json = kwargs.get("as_json", False)
         try:
-            command(*args, **kwargs)
+            with interruptions():
+                command(*args, **kwargs)
         except SteelyardError as error:
-            fail(str(error), 2 if isinstance(error, InputError) else 1, kwargs.get("as_json", False))
-        except KeyboardInterrupt:
-            fail("interrupted.", 1, kwargs.get("as_json", False))
+            fail(str(error), 2 if isinstance(error, InputError) else 1, as_json)
+        except KeyboardInterrupt as interrupt:
+            fail(str(interrupt) or "interrupted.", exit_code(interrupt), as_json)
+        except BrokenPipeError:  # such as `| head`; typer ends quietly
+            raise
+        except OSError as error:  # too many open files, no space, no permission
+            where = f" ({error.filename})" if error.filename else ""
+            fail(f"{error.strerror or error}{where}.", 1, as_json)
 
     return wrapper
 
@@ -66,10 +84,51 @@ def seed_numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def stderr() -> "Console":
-    from rich.console import Console
+def check_files(picture: Path | None, table: Path | None = None) -> None:
+    """Refuse, before the work begins, files that could not be written when it is done."""
+    from steelyard.report.style import picture_format
 
-    return Console(stderr=True)
+    if picture is not None:
+        picture_format(picture)
+    for path in (picture, table):
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {path.parent}.")
+        if path is not None and path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder.")
+
+
+def stderr() -> "Console":
+    from steelyard.report.console import SafeConsole
+
+    return SafeConsole(stderr=True)
+
+
+def permission(trust: bool, status: "Status | None" = None) -> "Permission":
+    """Whether code that a file names may run: yes with --trust; else the user is asked, on a terminal."""
+
+    def ask(file: Path, names: Sequence[str]) -> bool:
+        if status is not None:
+            status.stop()  # it writes over the question, and hides the terminal behind sys.stderr
+        answer = _answer(file, names) if sys.stdin.isatty() and sys.stderr.isatty() else ""
+        if answer == "t":
+            from steelyard.specs.trust import trust_folder
+
+            trust_folder(file.parent)
+        if status is not None:
+            status.start()
+        return answer in ("y", "t")
+
+    return trust or ask
+
+
+def _answer(file: Path, names: Sequence[str]) -> str:
+    console = stderr()
+    console.print(f"{file} names code that is not part of steelyard:")
+    for name in names:
+        console.print(f"  {name}", style="bold")
+    console.print("It can do on this computer all that you can do.")
+    console.print("Run this code? [y/N], or t to trust its folder from now on: ", end="", highlight=False)
+    return sys.stdin.readline().strip().lower()[:1]
 
 
 def finish(
@@ -78,23 +137,39 @@ def finish(
     """Run a federation to its end with a progress bar on standard error; returns the run's folder."""
     from steelyard.report.terminal import progress
 
-    with progress(stderr(), name, federation.rounds) as observer:
+    with progress(stderr(), name, federation.rounds) as observer, warnings.catch_warnings():
+        warnings.simplefilter("ignore", SteelyardWarning)  # `exit_if_warned` prints them
         try:
             federation.run(observer, recorder=recorder, state=state)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             hint = f"`steelyard resume {recorder.path}` continues."
-            raise SteelyardError(f"interrupted; the finished rounds are recorded, and {hint}") from None
+            raise explained(interrupt, f"the finished rounds are recorded, and {hint}") from None
     return recorder.path
+
+
+def warn(text: str) -> None:
+    from rich.text import Text
+
+    stderr().print(Text.assemble(("warning: ", "bold red"), text), soft_wrap=True)
+
+
+def exit_if_warned(path: Path) -> None:
+    """Print what is wrong with a recorded run, if anything is, and exit with code 1."""
+    from steelyard.runs.reader import Run
+
+    if text := Run(path).meta.get("warning"):
+        warn(text)
+        raise typer.Exit(1)
 
 
 def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:
     """Print the values as JSON, or the view of them."""
-    if as_json:
-        print(json.dumps(_finite(values), ensure_ascii=False))
-    else:
-        from rich.console import Console
+    from steelyard.report.console import SafeConsole, escaped
 
-        Console().print(view(), crop=False)  # do not cut long paths
+    if as_json:
+        print(escaped(json.dumps(_finite(values), ensure_ascii=False)))
+    else:
+        SafeConsole().print(view(), crop=False)  # do not cut long paths
 
 
 def _finite(value: Any) -> Any:
@@ -106,10 +181,19 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def say(message: str) -> None:
+    """Print a note on standard error."""
+    from rich.text import Text
+
+    stderr().print(Text(message), soft_wrap=True)
+
+
 def fail(message: str, code: int, as_json: bool) -> None:
     from rich.text import Text
 
+    from steelyard.report.console import escaped
+
     stderr().print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     if as_json:
-        print(json.dumps({"error": message}, ensure_ascii=False))
+        print(escaped(json.dumps({"error": message}, ensure_ascii=False)))
     raise typer.Exit(code)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steelyard.report.style import DPI, FAINT, INK
+from steelyard.report.style import FAINT, INK, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ def line_charts(
     dashed: str = "",
     log: bool = False,
 ) -> None:
-    """Draw one chart per panel, side by side with one legend, as a PNG.
+    """Draw one chart per panel, side by side with one legend, as PNG, PDF or SVG.
 
     `bold` and `dashed` name the lines to draw thicker and dashed.
     """
@@ -64,7 +64,7 @@ def line_charts(
     figure.subplots_adjust(
         left=0.7 / width, right=1 - legend / width, top=0.82, bottom=0.16, wspace=0.28 if log else 0.12
     )
-    figure.savefig(path, dpi=DPI)
+    save(figure, path)
 
 
 def tidy(ax: "Axes") -> None:

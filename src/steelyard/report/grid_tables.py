@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.report.console import plain
 from steelyard.studies.grid_results import GridResults, Worst, number
 
 
@@ -17,7 +18,7 @@ from steelyard.studies.grid_results import GridResults, Worst, number
 def cells_progress(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
     """A live progress bar. Yields the function to call with (runs done, runs in total)."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
         TextColumn("{task.fields[count]}"),
         TextColumn("[dim]left[/]"),
@@ -35,9 +36,6 @@ def cells_progress(console: Console, title: str) -> Iterator[Callable[[int, int]
 def grid_report(results: GridResults) -> RenderableType:
     """One table per panel; the last column has the worst value of each row."""
     parts: list[RenderableType] = [Text(results.metric.replace("_", " "), "bold")]
-    if not results.values():
-        parts.append(Text("no run of the grid has this metric", "dim"))
-        return Group(*parts)
     for panel in results.panels:
         parts += ["", Text(results.title(panel), "cyan")] if panel else [""]
         parts.append(_panel_table(results, panel))
@@ -79,12 +77,22 @@ def _worst_text(worst: Worst | None) -> Text:
 
 def write_csv(all_results: Sequence[GridResults], path: Path) -> None:
     """One line per metric and cell: mean and standard deviation over the seeds, or the error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("metric", "panel", "row", "column", "mean", "sd", "values", "error"))
         for results in all_results:
             for (panel, row, column), entry in results.entries.items():
                 values = " ".join(map(repr, entry.values))
-                place = (results.metric, panel, row, column)
-                writer.writerow((*place, entry.mean, entry.sd, values, entry.error))
+                place = [csv_text(text) for text in (results.metric, panel, row, column)]
+                writer.writerow((*place, entry.mean, entry.sd, values, csv_text(entry.error)))
+
+
+def csv_text(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula: an apostrophe is put before it. Numbers stay."""
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return plain(text)
+    try:
+        float(text)
+    except ValueError:
+        return f"'{plain(text)}"
+    return text.strip()

@@ -17,7 +17,7 @@ from steelyard.report.heatmap_layout import (
     panels_across,
     scale_of,
 )
-from steelyard.report.style import DPI, FAINT, INK, new_axes, new_figure, ramp, readable
+from steelyard.report.style import FAINT, INK, new_axes, new_figure, ramp, readable, save
 from steelyard.studies.grid_results import GridResults, number
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def draw_heatmap(results: GridResults, title: str, subtitle: str, path: Path) -> None:
-    """Draw one metric of a grid as a PNG."""
+    """Draw one metric of a grid as PNG, PDF or SVG."""
     measures = measure(results)
     across = panels_across(len(results.panels), measures)
     down = math.ceil(len(results.panels) / across)
@@ -40,8 +40,7 @@ def draw_heatmap(results: GridResults, title: str, subtitle: str, path: Path) ->
         y = height - HEAD - (position // across + 1) * measures.panel_height - (position // across) * 0.35
         _draw_panel(figure, results, panel, measures, scale, (x, y), named=position % across == 0)
     _draw_scale(figure, results.metric, scale, left)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, format="png")
+    save(figure, path)
 
 
 def _draw_panel(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from steelyard.metrics import Bins
 from steelyard.report.charts import tidy
-from steelyard.report.style import BAR, DPI, FAINT, INK, RAMP, new_axes, new_figure, readable
+from steelyard.report.style import BAR, FAINT, INK, RAMP, new_axes, new_figure, readable, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None:
-    """Draw one panel per model as a PNG: accuracy by confidence, and a histogram of the confidences."""
+    """Draw one panel per model as PNG, PDF or SVG: accuracy and number of examples by confidence."""
     columns = 5 if len(models) > 1 else 2  # of the legend
     bottom = 0.8 if len(models) > 1 else 1.1
     figure = new_figure(
@@ -47,7 +47,7 @@ def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None
             axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)
             axes.yaxis.set_label_coords(-0.52 / SIDE, 0.5)
     _draw_legend(figure, columns)
-    figure.savefig(path, dpi=DPI, format="png")
+    save(figure, path)
 
 
 def _draw_bins(axes: "Axes", bins: Bins) -> None:

@@ -30,7 +30,6 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     title = f"{dataset.name}, {describe_choice(spec.data.partition)}"
     if spec.data.shift is not None:
         title += f", {describe_choice(spec.data.shift)}"
-    path.parent.mkdir(parents=True, exist_ok=True)
     draw_split(
         counts, dataset.class_names, names, title, path, _thumbnails(clients) if spec.data.shift else None
     )

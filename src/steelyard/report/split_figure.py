@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.report.style import BAR, DPI, FAINT, INK, label_angle, new_axes, new_figure, ramp, readable
+from steelyard.report.style import (
+    BAR,
+    DPI,
+    FAINT,
+    INK,
+    label_angle,
+    new_axes,
+    new_figure,
+    ramp,
+    readable,
+    save,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +40,7 @@ def draw_split(
     path: Path,
     thumbnails: Tensor | None = None,
 ) -> None:
-    """Draw class counts [clients, classes] as a PNG.
+    """Draw class counts [clients, classes] as PNG, PDF or SVG.
 
     `thumbnails` [clients, k, C, H, W] in [0, 1] are drawn beside the counts of at most 40 clients.
     """
@@ -40,7 +51,7 @@ def draw_split(
         figure = _clients_as_rows(table, names, [readable(name, 24) for name in client_names], title, images)
     else:
         figure = _clients_as_columns(table, names, title)
-    figure.savefig(path, dpi=DPI, format="png")
+    save(figure, path)
 
 
 def _clients_as_rows(

@@ -1,6 +1,9 @@
 """Colours, figures and axes that all pictures share; sizes are in inches."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from steelyard.errors import InputError
 
 if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only functions that draw import it
     from matplotlib.axes import Axes
@@ -10,6 +13,20 @@ if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only functi
 INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
 RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
 DPI = 150
+FORMATS = ("png", "pdf", "svg")
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG, PDF or SVG, whichever the name ends with."""
+    figure.savefig(path, dpi=DPI, format=picture_format(path))
+
+
+def picture_format(path: Path) -> str:
+    """The format of a picture, from the end of its name."""
+    ending = path.suffix.lower().removeprefix(".")
+    if ending not in FORMATS:
+        raise InputError(f"a picture is a file that ends with .png, .pdf or .svg, not {str(path)!r}.")
+    return ending
 
 
 def new_figure(width: float, height: float, title: str, subtitle: str, left: float) -> "Figure":

@@ -22,7 +22,7 @@ MAX_CLIENTS = 40
 def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
     """A live progress bar with accuracy, loss and time left. Yields the observer to call after each round."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
         TextColumn("round {task.completed}/{task.total}"),
         TextColumn("{task.fields[scores]}"),

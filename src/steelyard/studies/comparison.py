@@ -10,9 +10,11 @@ from typing import Any
 from steelyard.runs.reader import Run
 from steelyard.runs.summary import summarise
 from steelyard.server.federation import Observer
-from steelyard.specs.running import run
+from steelyard.specs.gate import Permission
+from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec, load_spec
-from steelyard.studies.parallel_runs import Key, finished_runs, key_of
+from steelyard.specs.sources import table_of
+from steelyard.studies.parallel_runs import Key, key_of, recorded_runs
 
 METRICS = ("accuracy", "nll", "client_accuracy_worst10", "client_accuracy_sd")
 
@@ -26,14 +28,16 @@ def compare(
     overrides: Mapping[str, Any] | None = None,
     out: Path = Path("runs"),
     watch: Watch = lambda spec: nullcontext(None),
+    trust: Permission = False,
 ) -> list[dict[str, Any]]:
     """One row per source: its runs, and mean and standard deviation of their final scores."""
     changes = dict(overrides or {})
-    specs = [[load_spec(source, {**changes, "seed": seed}) for seed in seeds] for source in sources]
-    finished = finished_runs(out)
+    tables = [table_of(source, trust) for source in sources]  # asks once about a file
+    specs = [[load_spec(table, {**changes, "seed": seed}) for seed in seeds] for table in tables]
+    finished, unfinished = recorded_runs(out)
     rows = []
     for source, per_seed in zip(sources, specs, strict=True):
-        runs = [_run(spec, finished, out, watch) for spec in per_seed]
+        runs = [_run(spec, finished, unfinished, out, watch) for spec in per_seed]
         name = str(source) if isinstance(source, str | Path) else per_seed[0].name
         rows.append({"name": name, "metrics": _scores(runs), "runs": [str(run.path) for run in runs]})
     return rows
@@ -45,11 +49,13 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float | None]:
     return statistics.fmean(values), statistics.stdev(values) if defined else None
 
 
-def _run(spec: Spec, finished: dict[Key, Run], out: Path, watch: Watch) -> Run:
+def _run(
+    spec: Spec, finished: dict[Key, Run], unfinished: Mapping[Key, Path], out: Path, watch: Watch
+) -> Run:
     key = key_of(spec)
     if key not in finished:
         with watch(spec) as observer:
-            result = run(spec, *([observer] if observer else []), out=out)
+            result = run_or_resume(spec, unfinished.get(key), *([observer] if observer else []), out=out)
         assert result.path is not None
         finished[key] = Run(result.path)
     return finished[key]

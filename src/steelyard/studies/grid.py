@@ -12,10 +12,11 @@ from typing import Any
 from steelyard.errors import InputError, unknown
 from steelyard.specs import sources
 from steelyard.specs.building import build_algorithm
+from steelyard.specs.gate import Permission
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.specs.sources import Table
 from steelyard.studies.comparison import mean_and_sd
-from steelyard.studies.grid_axes import NOTHING, Axis, Choices, read_axis
+from steelyard.studies.grid_axes import NOTHING, Axis, Choices, check_apart, read_axis
 from steelyard.studies.grid_results import Entry, GridResults
 from steelyard.studies.parallel_runs import Outcome, Watch, run_all
 
@@ -96,24 +97,31 @@ def read_grid(
     panels: Choices | None = None,
     seeds: Sequence[int] | None = None,
     metrics: Sequence[str] | None = None,
+    trust: Permission = False,
 ) -> Grid:
     """The grid of a file, preset or table; axes given here replace those of the file."""
-    base = sources.table_of(source)
+    base = sources.table_of(source, trust)
     table = base.pop("grid", {})
     if not isinstance(table, Mapping):
         raise InputError(f"grid should be a table, not {table!r}.")
-    for key in table:
+    for key, value in table.items():
         if key not in KEYS:
             raise unknown("key", f"grid.{key}", [f"grid.{valid}" for valid in KEYS])
+        if key in DIRECTIONS and not isinstance(value, Mapping):  # text would be parsed behind the gate
+            raise InputError(f"grid.{key} should be a table of labels or settings, not {value!r}.")
     given = {"rows": rows, "columns": columns, "panels": panels}
     axes = {name: given[name] or table.get(name) for name in DIRECTIONS}
     if not any(axes.values()):
         raise InputError("a grid needs a setting that varies, such as --rows weighing=samples,uniform.")
+    varying = {name: read_axis(name, choices) if choices else NOTHING for name, choices in axes.items()}
+    numbers = tuple(_checked("seeds", int, seeds or table.get("seeds", ())))
+    merged = {name: varying[name] for name in ("panels", "rows", "columns")}
+    check_apart({**merged, "seeds": Axis({str(number): {"seed": number} for number in numbers} or {"": {}})})
     return Grid(
         base,
         sources.expand(overrides or {}),
-        **{name: read_axis(name, choices) if choices else NOTHING for name, choices in axes.items()},
-        seeds=tuple(_checked("seeds", int, seeds or table.get("seeds", ()))),
+        **varying,
+        seeds=numbers,
         metrics=tuple(_checked("metrics", str, metrics or table.get("metrics", Grid.metrics))),
     )
 
@@ -131,6 +139,9 @@ def run_grid(
 
 def grid_results(grid: Grid, runs: Sequence[tuple[Cell, Outcome]], metric: str) -> GridResults:
     """Means of a metric over the seeds; a cell has none if one of its runs failed or lacks the metric."""
+    known = {name for _, outcome in runs for name in outcome.metrics}
+    if metric not in known:
+        raise unknown("metric", metric, known - {"round"})
     by_place: dict[tuple[str, str, str], list[Outcome]] = {}
     for cell, outcome in runs:
         by_place.setdefault(cell.place, []).append(outcome)

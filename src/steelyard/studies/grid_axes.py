@@ -1,5 +1,6 @@
 """Axes of a grid, read from a table of a grid file or from `key=value,value` on the command line."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,28 @@ def read_axis(name: str, choices: Choices) -> Axis:
     return _labelled(name, [choice for key, value in entries for choice in _alternatives(name, key, value)])
 
 
+def check_apart(axes: Mapping[str, Axis]) -> None:
+    """Refuse a setting whose values on one axis have no effect, because every label of a later one sets it.
+
+    Some labels may do so: `none = { "adversaries.count" = 0 }` beside panels that vary the count. Axes are in
+    the order in which they are merged.
+    """
+    for (name, axis), (later, over) in itertools.combinations(axes.items(), 2):
+        always = set.intersection(*(set(_settings(table)) for table in over.choices.values()))
+        for setting in (key for table in axis.choices.values() for key in _settings(table)):
+            if setting in always:
+                raise InputError(f"{setting} is on the {name} and the {later} of the grid: take one of them.")
+
+
+def _settings(table: Mapping[str, Any], place: str = "") -> Iterator[str]:
+    """The dotted keys of all values in a table; the name of a choice counts as the choice itself."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}".removesuffix(".name")
+
+
 def _parse_axis(name: str, text: str) -> Axis:
     """`data.partition=iid,shards`; commas within brackets and braces do not separate values."""
     key, equals, values = text.partition("=")
@@ -90,4 +113,4 @@ def _label(value: Any) -> str:
     """A value as it is typed on the command line; a choice with settings as "dirichlet (alpha 0.1)"."""
     if isinstance(value, Mapping) and "name" in value:
         return describe_choice(value)
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value)

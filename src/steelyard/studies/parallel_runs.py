@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,15 +20,22 @@ import steelyard
 from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.errors import SteelyardError
 from steelyard.runs.reader import Run, runs_in
-from steelyard.specs.running import run
+from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec
 from steelyard.types import Round
 
 Key = tuple[str, str]
 """(fingerprint, version): runs with equal keys give equal numbers."""
-Job = tuple[Key, Spec]
 Watch = Callable[[int, int], None]
 """Called with (runs done, runs in total); runs that were recorded earlier do not count."""
+
+
+class Job(NamedTuple):
+    """A spec to run, recorded under `out`; an unfinished run of it is continued."""
+
+    spec: Spec
+    out: Path | None
+    unfinished: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -51,27 +58,35 @@ def run_all(
     Runs are recorded under `out`, and those found there are reused; None does neither. `workers` is the
     number of processes (None: one per core). They are spawned: a script needs `if __name__ == "__main__":`.
     """
-    finished = {} if out is None else finished_runs(out)
+    finished, unfinished = ({}, {}) if out is None else recorded_runs(out)
     keys = [key_of(spec) for spec in specs]
     outcomes = {key: _recorded(finished[key]) for key in keys if key in finished}
-    jobs = {key: spec for key, spec in zip(keys, specs, strict=True) if key not in finished}
+    jobs = {
+        key: Job(spec, out, unfinished.get(key))
+        for key, spec in zip(keys, specs, strict=True)
+        if key not in finished
+    }
     watch(0, len(jobs))
     count = min(workers or cores(), len(jobs))
-    stream = _in_processes(jobs, out, count) if count > 1 else _one_by_one(jobs, out)
+    stream = _in_processes(jobs, count) if count > 1 else _one_by_one(jobs)
     for done, (key, outcome) in enumerate(stream, start=1):
         outcomes[key] = outcome
         watch(done, len(jobs))
     return [outcomes[key] for key in keys]
 
 
-def finished_runs(out: Path) -> dict[Key, Run]:
-    """The finished runs in a folder."""
-    metas = ((run, run.meta) for run in runs_in(out))
-    return {
-        (meta.get("fingerprint", ""), meta.get("version", "")): run
-        for run, meta in metas
-        if meta.get("status") == "finished"
-    }
+def recorded_runs(out: Path) -> tuple[dict[Key, Run], dict[Key, Path]]:
+    """The finished runs in a folder, and the folders of those that were interrupted or killed."""
+    finished: dict[Key, Run] = {}
+    unfinished: dict[Key, Path] = {}
+    for run in runs_in(out):
+        meta = run.meta
+        key = (meta.get("fingerprint", ""), meta.get("version", ""))
+        if meta.get("status") == "finished":
+            finished[key] = run
+        else:
+            unfinished[key] = run.path
+    return finished, unfinished
 
 
 def key_of(spec: Spec) -> Key:
@@ -89,41 +104,42 @@ def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: value for name, value in last.items() if value is not None and value == value}
 
 
-def _run_one(spec: Spec, out: Path | None) -> Outcome:
+def _run_one(job: Job) -> Outcome:
     try:
-        result = run(spec, _stop_if_asked, out=out)
+        result = run_or_resume(job.spec, job.unfinished, _stop_if_asked, out=job.out)
     except Exception as error:  # a failed run must not stop the others
         message = str(error) if isinstance(error, SteelyardError) else f"{type(error).__name__}: {error}"
         return Outcome(error=message)
     return Outcome(_final(result.history), None if result.path is None else str(result.path))
 
 
-def _one_by_one(jobs: Mapping[Key, Spec], out: Path | None) -> Iterator[tuple[Key, Outcome]]:
-    for key, spec in jobs.items():
-        yield key, _run_one(spec, out)
+def _one_by_one(jobs: Mapping[Key, Job]) -> Iterator[tuple[Key, Outcome]]:
+    for key, job in jobs.items():
+        yield key, _run_one(job)
 
 
-def _in_processes(jobs: Mapping[Key, Spec], out: Path | None, workers: int) -> Iterator[tuple[Key, Outcome]]:
-    """If a process dies, its pool is lost: those jobs run again, each in a new process, to find the cause."""
+def _in_processes(jobs: Mapping[Key, Job], workers: int) -> Iterator[tuple[Key, Outcome]]:
+    """If a process dies, its pool is lost: those jobs go on, each in a new process, to find the cause."""
     waiting = deque(jobs.items())
     while waiting:
-        for key, spec in (yield from _in_one_pool(waiting, out, workers)):
+        for key, job in (yield from _in_one_pool(waiting, workers)):
+            begun = {} if job.out is None else recorded_runs(job.out)[1]
             with _processes(1) as pool:
-                future = pool.submit(_run_one, spec, out)
+                future = pool.submit(_run_one, job._replace(unfinished=begun.get(key)))
                 died = isinstance(future.exception(), BrokenProcessPool)
             yield key, Outcome(error="its process died") if died else future.result()
 
 
 def _in_one_pool(
-    waiting: deque[Job], out: Path | None, workers: int
-) -> Generator[tuple[Key, Outcome], None, list[Job]]:
+    waiting: deque[tuple[Key, Job]], workers: int
+) -> Generator[tuple[Key, Outcome], None, list[tuple[Key, Job]]]:
     """Run jobs until none is waiting or a process dies; returns the jobs lost with the pool."""
-    running: dict[Future[Outcome], Job] = {}
+    running: dict[Future[Outcome], tuple[Key, Job]] = {}
     with _processes(workers) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:  # a dead pool loses no more jobs
-                    running[pool.submit(_run_one, waiting[0][1], out)] = waiting[0]
+                    running[pool.submit(_run_one, waiting[0][1])] = waiting[0]
                     waiting.popleft()
                 done = wait(running, return_when=FIRST_COMPLETED).done
                 for future in sorted(done, key=lambda finished: finished.exception() is not None):
@@ -150,12 +166,16 @@ _stop: Event | None = None  # set in each worker process: an Event cannot be sen
 
 
 def _start_worker(stop: Event, share: int) -> None:
-    """Limit a worker to its share of the cores, ignore Ctrl-C, and exit when the parent process does."""
+    """Limit a worker to its share of the cores and exit when the parent process does.
+
+    Ctrl-C and SIGTERM often reach the whole group of processes: the parent tells its workers to stop.
+    """
     global _stop
     _stop = stop
     os.environ[CORES_VARIABLE] = str(share)
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
