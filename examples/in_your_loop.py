@@ -22,7 +22,7 @@ def merge(model, sent, state, rule="majority"):
     updates = [np.concatenate([sent[name][0][key].ravel() for key in keys]) - before for name in names]
     counts = [sent[name][1] for name in names]
     weighed = sy.weigh(updates, rule, clients=names, num_examples=counts, state=state)
-    after = before + sy.combine(updates, weighed.weights).mean.numpy()
+    after = before + sy.combine(updates, weighed).mean.numpy()
     parts = np.split(after, np.cumsum([model[key].size for key in keys])[:-1])
     merged = {key: part.reshape(model[key].shape) for key, part in zip(keys, parts, strict=True)}
     return {**model, **merged}, dict(zip(names, weighed.weights.tolist(), strict=True)), weighed.state

@@ -43,7 +43,7 @@ for number in range(1, 16):
 
     counts = [len(rows) for rows in clients]
     weighed = sy.weigh(updates, rule="majority", num_examples=counts, round=number, state=state)
-    merged = sy.combine(updates, weighed.weights, rule="mean")
+    merged = sy.combine(updates, weighed, rule="mean")
 
     state = weighed.state  # what the rule remembers for the next round
     vector_to_parameters(before + merged.mean, model.parameters())
