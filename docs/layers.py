@@ -11,7 +11,7 @@ LAYERS: list[set[str]] = [
     {"runs"},
     {"simulation"},
     {"specs"},
-    {"functional", "studies"},
+    {"functional", "studies", "flower"},
     {"report"},
     {"cli"},
 ]

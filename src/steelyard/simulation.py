@@ -33,7 +33,7 @@ from steelyard.server.federation import Federation, Observer, shared_part
 from steelyard.server.profiles import check_ids, check_profiles
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
-from steelyard.sites import Sites
+from steelyard.sites import ServerTestSet, Sites
 from steelyard.types import ClientId
 
 
@@ -123,14 +123,18 @@ class SimulatedFederation:
         return self.engine.open(self.workload, states or MemoryStates(), self.round_seconds)
 
     def server(self, sites: SimulatedSites) -> Federation:
-        """The server of this federation, for sites that are open."""
+        """The server of this federation, for simulated sites that are open."""
+        return self.server_for(sites, sites.test)
+
+    def server_for(self, sites: Sites, test: ServerTestSet | None) -> Federation:
+        """The server of this federation, for sites anywhere, with its own test set."""
         reached: Sites = Attacked(sites, self.adversaries, self.seed) if self.adversaries else sites
         mark = partial(mark_adversaries, adversaries=self.adversaries)
         return Federation(
             reached,
             self.algorithm,
             self.example,
-            test=sites.test,
+            test=test,
             rounds=self.rounds,
             clients_per_round=self.clients_per_round,
             evaluate_every=self.evaluate_every,

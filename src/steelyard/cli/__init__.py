@@ -10,6 +10,7 @@ from steelyard import __version__
 from steelyard.cli.calibration import calibration
 from steelyard.cli.data import app as data_app
 from steelyard.cli.demo import run_demo
+from steelyard.cli.deploy import app as deploy_app
 from steelyard.cli.grid import grid
 from steelyard.cli.reproduce import reproduce
 from steelyard.cli.shared import (
@@ -43,6 +44,7 @@ app = typer.Typer(
     "[cyan]steelyard run fedprox data.dataset=mnist model=light-cnn rounds=50 training.lr=0.1[/]",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 # The families of the registry (not imported here, because it is slow) and the presets.
 KINDS = (

@@ -29,14 +29,18 @@ def no_check() -> None:
     """The default for states that no other process can write."""
 
 
-class PrivateStates(Protocol):
-    """The private states of the clients of a simulation."""
+class ClientStates(Protocol):
+    """The private states of clients, as a site uses them."""
 
     def get(self, client: ClientId) -> State:
         """The state of a client; empty before its first round."""
 
     def put(self, round: int, states: Mapping[ClientId, State]) -> None:
         """Replace the states of some clients after they trained in a round."""
+
+
+class PrivateStates(ClientStates, Protocol):
+    """The private states of the clients of a simulation."""
 
     def commit(self, round: int) -> None:
         """Keep the states as they were after a round, durably; those of a later round are dropped.

@@ -10,7 +10,7 @@ from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Learner, Trained
-from steelyard.client.private_state import MemoryStates, PrivateStates
+from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples
@@ -30,7 +30,7 @@ class Site:
     working: WorkingModel
     common: AnyExamples | None = None
     """A test set that all clients know, for clients with models of their own."""
-    states: PrivateStates = field(default_factory=MemoryStates)
+    states: ClientStates = field(default_factory=MemoryStates)
 
     def profile(self) -> Profile:
         """What the server learns before the first round; a model that does not fit the data is refused."""

@@ -62,8 +62,13 @@ def build_algorithm(spec: Spec) -> Algorithm:
 
 def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
     """The spec's model, initialised from the training seed."""
+    return make_model(spec, dataset.train.input_shape, dataset.num_classes)
+
+
+def make_model(spec: Spec, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The spec's model for examples of this shape, initialised from the training seed."""
     with seeded(spec.seed, "model"):
-        return _model(spec, dataset.train.input_shape, dataset.num_classes, 0)
+        return _model(spec, input_shape, num_classes, 0)
 
 
 def _model(spec: Spec, shape: tuple[int, ...], classes: int, client: int) -> nn.Module:

@@ -1,0 +1,301 @@
+"""`steelyard deploy`: a real federation, across machines."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
+from steelyard.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from steelyard.flower.status import Status
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run a federation across machines, over Flower, with keys and TLS.\n\n"
+    "[bold]steelyard deploy try[/] shows all of it on this machine. A real one takes three steps: "
+    "[bold]new[/] and [bold]serve[/] at the server, [bold]join[/] at each site; in between, an invitation "
+    "goes to the site ([bold]invite[/]) and its public key comes back ([bold]admit[/]).",
+)
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `deploy new` made.")]
+
+
+@app.command("try")
+@guarded
+def try_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True),
+    ] = None,
+    sites: Annotated[int, typer.Option(help="How many sites, each with its share of the spec's data.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A new folder for the trial (default: deployments/TIME).")
+    ] = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Run a spec as a deployment on this machine: real processes, loopback, TLS and keys.
+
+    Its record has the numbers of `steelyard run SPEC engine=serial`, bit for bit.
+
+    [dim]Example:[/]
+
+        steelyard deploy try robust --sites 3 rounds=5
+    """
+    with stderr().status("loading") as status:
+        from steelyard.flower.trial import try_deployment
+        from steelyard.specs.schema import load_spec
+
+        target, overrides = one_target(words)
+        overrides.setdefault("data.clients", sites)
+        spec = load_spec(target, overrides, permission(trust, status))
+        folder = out or Path("deployments") / f"{time.strftime('%Y%m%d-%H%M%S')}-{spec.name}"
+    with _live() as view:
+        result = try_deployment(spec, folder, trust=True, log=view.log, watch=view.show)
+    _show_result(result.path, as_json)
+
+
+@app.command()
+@guarded
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    sites: Annotated[str, typer.Option(help="The names of the sites, separated by commas.")],
+    host: Annotated[str, typer.Option(help="The server's name or address, as the sites see it.")],
+    port: Annotated[int, typer.Option(help="The port that the sites connect to.")] = 9443,
+) -> None:
+    """Make the folder of a new deployment: spec, settings, keys, proxy configuration, and what to do next.
+
+    It works as it is, on scikit-learn's digits. Change [cyan]spec.toml[/] (what is trained),
+    [cyan]deployment.toml[/] and, at each site, [cyan]site.py[/] (its data).
+
+    [dim]Example:[/]
+
+        steelyard deploy new hospitals --sites oslo,turin,lyon --host fl.example.org
+    """
+    from steelyard.flower.founding import new_deployment
+
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    made = new_deployment(folder, names, host, port)
+    print(f"made {made}; next:")
+    print(f"  steelyard deploy invite {folder}           # an invitation for each site")
+    print(f"  steelyard deploy serve {folder}            # at the server; {folder}/README.md says the rest")
+
+
+@app.command()
+@guarded
+def invite(
+    folder: Folder,
+    sites: Annotated[
+        list[str] | None, typer.Argument(metavar="[SITE]...", help="The sites to invite (default: all).")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder for the files.")] = Path(),
+    trust: Trust = False,
+) -> None:
+    """Write an invitation for a site: address, certificate, name and spec. Nothing in it is secret.
+
+    It must not be changed on its way, for the site trusts the certificate in it: send it by a way that the
+    site can check.
+    """
+    from steelyard.flower.deployment import INVITATION, invitation_for, load_deployment
+
+    deployment = load_deployment(folder, permission(trust))
+    for site in sites or deployment.settings.sites:
+        path = out / f"{site}{INVITATION}"
+        invitation_for(deployment, site).write(path)
+        print(f"wrote {path}; at {site}: steelyard deploy join {path.name} --data site:load")
+
+
+@app.command()
+@guarded
+def join(
+    invitation: Annotated[Path, typer.Argument(metavar="INVITATION", help="The file from the server.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="`module:function` that is called with the site's name and returns its data, a "
+            "steelyard.Client or (inputs, targets)."
+        ),
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="The folder for key, private states and logs (default: NAME-site).")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads to train with. With 1, the numbers are those of a simulation.")
+    ] = 1,
+    trust: Trust = False,
+) -> None:
+    """Join a federation as a site, and stay: answers the server until it is stopped.
+
+    The first time, a private key is made here; it never leaves this machine. Send the public part
+    (NAME.pub) to the server's operator, who admits it. If the connection or the machine fails, start the
+    same command again: it goes on where it was.
+
+    A server can ask this site to train and to score models, and nothing else: no code that comes over the
+    network is run.
+
+    [dim]Example:[/]
+
+        steelyard deploy join oslo.invitation --data clinic:load
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    from steelyard.flower.joining import join as join_federation
+
+    join_federation(invitation, data, home=home, trust=trust, threads=threads, log=_print)
+
+
+@app.command()
+@guarded
+def admit(
+    folder: Folder,
+    keys: Annotated[
+        list[Path], typer.Argument(metavar="KEY.pub...", help="Public keys, named after their sites.")
+    ],
+    trust: Trust = False,
+) -> None:
+    """Let sites connect whose public keys these are; a server that runs takes them over at once.
+
+    A new key of a site replaces its old one. Make sure that a key really came from its site.
+    """
+    from steelyard.flower import founding
+    from steelyard.flower.deployment import load_deployment
+
+    deployment = load_deployment(folder, permission(trust))
+    for key in keys:
+        print(f"admitted {founding.admit(deployment.folder, deployment.settings.sites, key)}")
+
+
+@app.command()
+@guarded
+def remove(
+    folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE")], trust: Trust = False
+) -> None:
+    """Take a site's key away: it is disconnected and cannot connect again until it is admitted anew."""
+    from steelyard.flower.deployment import load_deployment
+
+    deployment = load_deployment(folder, permission(trust))
+    deployment.check_site(site)
+    file = deployment.public_key_file(site)
+    if not file.is_file():
+        raise InputError(f"{site} is not admitted.")
+    file.unlink()
+    print(f"removed {site}")
+
+
+@app.command()
+@guarded
+def renew(folder: Folder, trust: Trust = False) -> None:
+    """Give the server a new key and certificate, from the authority that the sites already know."""
+    from steelyard.flower.credentials import SERVER, days_left, renew_server_certificate
+    from steelyard.flower.deployment import load_deployment
+
+    deployment = load_deployment(folder, permission(trust))
+    renew_server_certificate(deployment.secrets, deployment.settings.host)
+    days = days_left(deployment.secrets / SERVER)
+    print(f"the new certificate is valid for {days:.0f} days; restart `deploy serve` to use it")
+
+
+@app.command()
+@guarded
+def serve(
+    folder: Folder,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin a new run although the last one is finished.")
+    ] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Resume although version or environment changed.")
+    ] = False,
+    proxy: Annotated[
+        bool, typer.Option("--proxy/--no-proxy", help="Start nginx in front; without it, only loopback.")
+    ] = True,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Serve a deployment: wait for the sites, run the spec, record it; resumes by itself.
+
+    Starts Flower's SuperLink with TLS, node authentication and a database, on loopback, and nginx in front
+    of it, which passes on what sites call and refuses everything else.
+    """
+    with stderr().status("loading"):
+        from steelyard.flower.serving import FinishedError
+        from steelyard.flower.serving import serve as serve_deployment
+    try:
+        with _live() as view:
+            result = serve_deployment(
+                folder,
+                again=again,
+                anyway=anyway,
+                trust=permission(trust),
+                with_proxy=proxy,
+                log=view.log,
+                watch=view.show,
+            )
+    except FinishedError as finished:
+        say(str(finished))
+        return
+    _show_result(result.path, as_json)
+
+
+@app.command()
+@guarded
+def status(folder: Folder, as_json: Json = False) -> None:
+    """Show who is connected, who is late, and which round it is."""
+    from dataclasses import asdict
+
+    from steelyard.cli.shared import show_values
+    from steelyard.flower.deployment import STATUS
+    from steelyard.flower.status import read_status
+    from steelyard.report.deployment import status_table
+
+    found = read_status(folder / STATUS)
+    show_values({**asdict(found), "missing": found.missing}, lambda: status_table(found), as_json)
+
+
+def _print(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def _show_result(path: Path | None, as_json: bool) -> None:
+    from steelyard.cli import _show_run
+
+    assert path is not None
+    _show_run(path, as_json)
+    exit_if_warned(path)
+
+
+class _View:
+    """Log lines above a live table, on a terminal; log lines alone elsewhere."""
+
+    def __init__(self) -> None:
+        self.console, self._due = stderr(), 0.0
+        self.live: Live | None = None
+
+    def __enter__(self) -> "_View":
+        if self.console.is_terminal:
+            from rich.live import Live
+
+            self.live = Live(console=self.console, auto_refresh=False, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def log(self, text: str) -> None:
+        self.console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {text}", highlight=False)
+
+    def show(self, status: "Status") -> None:
+        if self.live is not None and time.monotonic() >= self._due:
+            from steelyard.report.deployment import status_table
+
+            self.live.update(status_table(status), refresh=True)
+            self._due = time.monotonic() + 0.5
+
+
+def _live() -> _View:
+    return _View()

@@ -1,0 +1,129 @@
+"""From a deployment to its two sides: the server's federation, and one site."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from steelyard.client.learner import Learner
+from steelyard.client.private_state import ClientStates, MemoryStates
+from steelyard.client.site import Site
+from steelyard.data.clients import Client, input_dtype
+from steelyard.data.examples import examples
+from steelyard.engines.runner import SiteRunner
+from steelyard.engines.serial_sites import SerialSites
+from steelyard.engines.workload import Workload
+from steelyard.errors import InputError, unknown
+from steelyard.flower.deployment import Invitation, Settings, spec_hash
+from steelyard.server.federation import Federation
+from steelyard.simulation import SimulatedFederation
+from steelyard.sites import Sites
+from steelyard.specs import gate
+from steelyard.specs.building import build, build_algorithm, make_model
+from steelyard.specs.schema import Spec, load_spec
+from steelyard.types import ClientId
+
+Load = Callable[[str], Any]
+"""The data of a site: a `Client`, or (inputs, targets)."""
+
+
+def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
+    """The server of a deployment; it holds no client's data, but a test set of its own if it has one."""
+    round_seconds = spec.round_seconds or settings.round_seconds
+    if settings.dealt:
+        federation = build(spec)
+        _check_dealt(federation, settings)
+        federation.round_seconds = round_seconds
+        return federation.server_for(sites, SerialSites(federation.workload, MemoryStates()).test)
+    if spec.adversaries.count:
+        raise InputError("adversaries.count must be 0: only a trial (`deploy try`) can simulate attacks.")
+    algorithm, model = build_algorithm(spec), _model_of(spec, settings.input_shape, settings.classes)
+    assert settings.classes is not None
+    learner = Learner(
+        algorithm.objective, algorithm.sharing, algorithm.sharing.layout(model), algorithm.training, spec.seed
+    )
+    test = None if settings.test is None else gate.load("test set", settings.test)()
+    held = None if test is None else examples(test, name="test").to(input_dtype(model))
+    return Federation(
+        sites,
+        algorithm,
+        model,
+        test=SerialSites(Workload(model, learner, {}, held), MemoryStates()).test,
+        rounds=spec.rounds,
+        clients_per_round=spec.clients_per_round,
+        evaluate_every=spec.evaluate_every,
+        patience=spec.patience,
+        round_seconds=round_seconds,
+        seed=spec.seed,
+        classes=settings.classes if settings.classes > 1 else None,
+    )
+
+
+def check_server(spec: Spec, settings: Settings) -> None:
+    """Refuse, before anything is started, a deployment that could not run."""
+    if settings.dealt:
+        _check_dealt(build(spec), settings)
+    else:
+        build_algorithm(spec)
+        _model_of(spec, settings.input_shape, settings.classes)
+    if (spec.clients_per_round or 1) > len(settings.sites):
+        raise InputError(
+            f"clients_per_round is {spec.clients_per_round}, but there are {len(settings.sites)} sites."
+        )
+
+
+def _check_dealt(federation: SimulatedFederation, settings: Settings) -> None:
+    if list(federation.ids) != settings.sites:
+        raise InputError(
+            f"the spec deals its data to {', '.join(federation.ids)}, but the sites are "
+            f"{', '.join(settings.sites)}; `dealt` is for trials (`steelyard deploy try`)."
+        )
+
+
+def load_invited_spec(invitation: Invitation, home: Path, trust: gate.Permission) -> Spec:
+    """The spec of an invitation. If it names code, that code must be at the site, and the site trust it."""
+    file = home / "spec.toml"
+    if not file.is_file() or file.read_text("utf-8") != invitation.spec:
+        file.write_text(invitation.spec, "utf-8")
+    spec = load_spec(file, trust=trust)
+    if spec_hash(spec, invitation.input_shape, invitation.classes) != invitation.hash:
+        raise InputError(
+            f"the invitation for {invitation.site} does not fit its own spec: it was edited, or made with "
+            "another version of steelyard; ask for a new one."
+        )
+    return spec
+
+
+def build_site(invitation: Invitation, spec: Spec, load: Load | None, states: ClientStates) -> Site:
+    """The site that was invited, with its data; a model that does not fit them is refused."""
+    name = invitation.site
+    if invitation.dealt:
+        federation = build(spec)
+        if name not in federation.clients:
+            raise unknown("client", name, federation.ids)
+    elif load is None:
+        raise InputError("say where the data are: --data module:function, which is called with the name.")
+    else:
+        model = _model_of(spec, invitation.input_shape, invitation.classes)
+        client = _client(name, load(name))
+        own = client.model is not None
+        federation = SimulatedFederation(
+            [client], None if own else model, build_algorithm(spec), seed=spec.seed
+        )
+    found = SiteRunner(federation.workload).site(name)
+    return Site(found.client, found.learner, found.working, found.common, states)
+
+
+def _client(name: ClientId, data: Any) -> Client:
+    if not isinstance(data, Client):
+        return Client(name, data)
+    if data.id != name:
+        raise InputError(f"the function with the data returned a client {data.id!r}, not {name!r}.")
+    return data
+
+
+def _model_of(spec: Spec, input_shape: list[int] | None, classes: int | None) -> nn.Module:
+    if input_shape is None or classes is None:
+        raise InputError("input_shape and classes are not set, so the model cannot be built.")
+    return make_model(spec, tuple(input_shape), classes)

@@ -1,0 +1,183 @@
+"""A site joins: a key, a SuperNode that holds the connection, and a process with the data that answers."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Message
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+
+from steelyard.errors import SteelyardError
+from steelyard.flower import credentials
+from steelyard.flower.deployment import Invitation, read_invitation
+from steelyard.flower.messages import PROTOCOL
+from steelyard.flower.processes import Child, flower_program, free_port
+from steelyard.flower.runtime import SITE_TASK, Address, ConnectionLost, TaskConnection, TaskSource, unfold
+from steelyard.flower.site_process import SiteProcess
+from steelyard.flower.wire import Parcel, from_records, to_records
+from steelyard.runs.folder import Lock
+
+POLL_SECONDS = 0.1
+RETRY_SECONDS = (2.0, 20.0)
+"""Between attempts to connect: the first, and the longest."""
+LATE_SECONDS = 20.0
+Log = Callable[[str], None]
+
+
+def site_home(invitation: Path, site: str) -> Path:
+    """Where a site keeps its key, private states and logs, unless it is told otherwise."""
+    return invitation.parent / f"{site}-site"
+
+
+def prepare(invitation: Path, home: Path | None = None) -> tuple[Invitation, Path, Path]:
+    """(invitation, home, public key): the key is made here, if there is none yet."""
+    found = read_invitation(invitation)
+    home = (home or site_home(invitation, found.site)).resolve()
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / credentials.CA).write_text(found.ca, "ascii")
+    key = home / f"{found.site}.key"
+    credentials.make_site_key(key)
+    if not (home / credentials.SECRET).is_file():
+        credentials.write_private(home / credentials.SECRET, credentials.random_secret())
+    return found, home, key.with_suffix(".pub")
+
+
+def join(
+    invitation: Path,
+    data: str | None = None,
+    *,
+    home: Path | None = None,
+    trust: bool = False,
+    threads: int = 1,
+    log: Log = print,
+) -> None:
+    """Serve as a site until the process is stopped; connects again whenever the connection is lost."""
+    found, home, public = prepare(invitation, home)
+    lock = Lock(home)
+    process = SiteProcess(invitation.resolve(), home, data, trust, threads)
+    try:
+        process.start()
+        log(f"{found.site}: data and model are loaded; the site answers with {threads} thread(s)")
+        log(f"{found.site}: the public key is {public}; the server admits it with `steelyard deploy admit`")
+        _stay_connected(found, home, process, log)
+    finally:
+        process.stop()
+        lock.release()
+
+
+def _stay_connected(invitation: Invitation, home: Path, process: SiteProcess, log: Log) -> None:
+    wait, said = RETRY_SECONDS[0], ""
+    while True:
+        port = free_port()
+        with _supernode(invitation, home, port) as node:
+            answered = _answer_tasks(invitation, node, port, home, process, log)
+        reason = node.reason()
+        if reason != said:
+            said = reason
+            log(f"{invitation.site}: not connected: {reason}; trying again")
+        wait = RETRY_SECONDS[0] if answered else min(2 * wait, RETRY_SECONDS[1])
+        time.sleep(wait)
+
+
+class _SuperNode(Child):
+    def __enter__(self) -> "_SuperNode":
+        self.start()
+        return self
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server knows it, since it was started."""
+        return "SuperNode ID" in self.said()
+
+    def reason(self) -> str:
+        """Why it ended, in the words of Flower's log."""
+        told = [line.strip() for line in self.said().splitlines() if "[code" in line or "rror" in line]
+        for words, meaning in MEANINGS.items():
+            if any(words in line for line in told[-3:]):
+                return meaning
+        return told[-1][:200] if told else "the SuperNode ended"
+
+
+MEANINGS = {
+    "could not be activated": "the server has not admitted this key yet, or still holds the last connection",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is expired or from another authority",
+    "Connection refused": "nobody listens at the server's address",
+    "Name or service not known": "the server's name is unknown",
+}
+
+
+def _supernode(invitation: Invitation, home: Path, port: int) -> _SuperNode:
+    command: list[str | Path] = [
+        *(flower_program("flower-supernode"), "--superlink", invitation.address),
+        *("--root-certificates", home / credentials.CA),
+        *("--auth-supernode-private-key", home / f"{invitation.site}.key"),
+        *("--isolation", "process", "--superexec-auth-secret-file", home / credentials.SECRET),
+        *("--host", "127.0.0.1", "--port", str(port)),
+    ]
+    log = home / "logs" / "supernode.log"
+    return _SuperNode("SuperNode", command, log, {"FLWR_HOME": str(home / "flower")})
+
+
+def _answer_tasks(
+    invitation: Invitation, node: _SuperNode, port: int, home: Path, process: SiteProcess, log: Log
+) -> bool:
+    """Answer until the SuperNode ends; returns whether there was anything to answer."""
+    address = Address(f"127.0.0.1:{port}")
+    source = TaskSource(address, (home / credentials.SECRET).read_bytes())
+    answered, connected, late = False, False, time.monotonic() + LATE_SECONDS
+    try:
+        while not node.has_ended:
+            if not connected:
+                connected = node.is_connected
+                if connected:
+                    log(f"{invitation.site}: connected to {invitation.address}")
+                elif time.monotonic() > late:
+                    log(f"{invitation.site}: no connection to {invitation.address} yet; still trying")
+                    late = math.inf
+            try:
+                task = source.next(SITE_TASK)
+            except ConnectionLost:  # it has not started to listen yet, or is ending
+                task = None
+            if task is None:
+                time.sleep(POLL_SECONDS)
+                continue
+            answered = True
+            try:
+                text = _answer(task, process, node)
+                log(f"{invitation.site}: {text}")
+            except (*ConnectionLost, SteelyardError) as error:
+                task.close()
+                log(f"{invitation.site}: an answer was lost: {error}")
+    finally:
+        source.close()
+    return answered
+
+
+def _answer(task: TaskConnection, process: SiteProcess, node: Child) -> str:
+    """Answer one question; returns what was done, in a few words."""
+    number = int(task.take_input().context.node_id)
+    found = task.client.PullMessages(PullAppMessagesRequest())
+    tree = found.message_object_trees[0]
+
+    def check() -> None:
+        if node.has_ended:
+            raise SteelyardError("the connection ended while the site worked")
+
+    while (contents := task.contents(tree, number, math.inf)) is None:  # it is still on its way
+        check()
+        time.sleep(POLL_SECONDS)
+    task.confirm(tree.object_id, number)
+    message = unfold(tree.object_id, contents, math.inf)
+    question = from_records(message.content)
+    answer = process.answer(question, check) or _failure(question, process.ending)
+    task.push([Message(to_records(answer), reply_to=message)], number)
+    task.finish()
+    round = question.header.get("round")
+    done = "gave its profile" if not round else f"answered round {round}"
+    return f"{done}, but failed: {answer.header['reason']}" if "reason" in answer.header else done
+
+
+def _failure(question: Parcel, reason: str) -> Parcel:
+    kept = {name: question.header.get(name) for name in ("client", "spec", "run", "nonce", "round")}
+    return Parcel({"protocol": PROTOCOL, **kept, "classes": {}, "stage": "training", "reason": reason})

@@ -1,0 +1,255 @@
+"""Remote sites: the `Sites` of a federation across machines. What a site answers is what it would simulated.
+
+A question that is lost, with a process, a machine or the connection, is asked again until the round's
+deadline; a site computes the same answer again. So a crash costs time, and changes no number.
+"""
+
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steelyard.client.private_state import Versions
+from steelyard.errors import InputError
+from steelyard.flower import messages
+from steelyard.flower.channel import POLL_SECONDS, Channel, LostError, Problem
+from steelyard.flower.messages import Envelope, States
+from steelyard.flower.wire import Parcel, WireError, array_record, from_records, to_records
+from steelyard.sites import LATE, Answer, Profile, Task
+from steelyard.tensor_files import sync
+from steelyard.types import Broadcast, ClientId, Failure, Message
+
+SLACK_BYTES = 8 << 20  # of a message besides the model: header, scores, and Flower's own
+KEPT_COMMITS = 3
+PROFILES = "profiles.json"
+Log = Callable[[str], None]
+Watch = Callable[[set[ClientId], set[ClientId]], None]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits, in seconds."""
+
+    round: float = 600.0
+    """For an answer, if the spec sets no `round_seconds`."""
+    offline: float = 120.0
+    """For a site that is not connected, before the round goes on without it."""
+    profile: float = 120.0
+    """For a site's profile, before the first round."""
+
+
+class RemoteSites:
+    """Sites that are reached through a channel."""
+
+    about = "remote sites over Flower"
+
+    def __init__(
+        self,
+        clients: Sequence[ClientId],
+        channel: Channel,
+        spec: str,
+        run: str,
+        folder: Path,
+        patience: Patience | None = None,
+        log: Log = lambda text: None,
+        watch: Watch = lambda connected, waiting: None,
+    ) -> None:
+        """`spec` is the hash of the spec, `run` the id of the run. In `folder`, the profiles are kept, and
+        which sites answered in which round, so that a resumed run goes on from the same. `watch` is called
+        several times a second with the clients that are connected, and with those that have not answered."""
+        self.clients = tuple(sorted(clients))
+        self.channel, self.spec, self.run, self.folder = channel, spec, run, folder
+        self.patience, self.log, self.watch = patience or Patience(), log, watch
+        self.answered: Versions[int] = Versions()
+        """The last round that each client answered with an update."""
+        self.commits: list[int] = [0]
+
+    def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
+        """The profiles of these clients. A run that is resumed uses those that it began with."""
+        kept = self._kept_profiles()
+        missing = [client for client in clients if client not in kept]
+        asked = {client: Question(self._envelope(client, 0), {}) for client in missing}
+        for client, found in self._ask(asked, {}, self.patience.profile, math.inf, messages.read_profile):
+            if isinstance(found, Failure):
+                self.log(f"{client} gave no profile: {found.reason}")
+            else:
+                kept[client] = found
+        self._keep_profiles(kept)
+        return {client: kept[client] for client in clients if client in kept}
+
+    def ask(
+        self,
+        broadcast: Broadcast,
+        train: Sequence[ClientId],
+        evaluate: Sequence[ClientId] = (),
+        *,
+        detail: bool = False,
+        seconds: float | None = None,
+    ) -> Iterator[Answer | Failure]:
+        asked = {}
+        for client in sorted({*train, *evaluate}):
+            task = Task(broadcast, client in train, client in evaluate, detail)
+            states = States(self.answered.get(client) or 0, self.commits[0])
+            envelope = self._envelope(client, broadcast.round)
+            asked[client] = Question(envelope, messages.task_header(envelope, task, states))
+        arrays = messages.task_arrays(Task(broadcast))
+        limit = _nbytes(broadcast.message) + SLACK_BYTES
+        wait = self.patience.round if seconds is None else seconds
+        for client, found in self._ask(asked, arrays, wait, limit, messages.read_answer):
+            if isinstance(found, Answer) and found.reply is not None:
+                self.answered.put(broadcast.round, {client: broadcast.round})
+            yield found
+
+    def _ask(
+        self,
+        questions: "Mapping[ClientId, Question]",
+        arrays: Mapping[str, Any],
+        seconds: float,
+        max_bytes: float,
+        read: Callable[[Parcel, Envelope], Any],
+    ) -> Iterator[tuple[ClientId, Any]]:
+        """The answer or failure of each client; a question that got lost is asked again until the end."""
+        start = time.monotonic()
+        end = start + seconds
+        record = array_record(arrays)
+        open_, waiting, offline = dict(questions), dict[ClientId, str](), dict[ClientId, float]()
+        why: dict[ClientId, str] = {}
+        while open_:
+            now = time.monotonic()
+            try:
+                connected = self.connected(open_)
+                for client in open_:
+                    offline[client] = 0.0 if client in connected else offline.get(client) or now
+                ready = [client for client in open_ if client not in waiting and client in connected]
+                if ready and now < end:
+                    sent = {each: to_records(Parcel(open_[each].content), record) for each in ready}
+                    waiting |= self.channel.send(sent, max(end - now, 1.0) + 60.0)
+                ids = {id: client for client, id in waiting.items()}
+                for id, found in self.channel.receive(ids, max_bytes).items() if ids else ():
+                    client = ids[id]
+                    answer = self._read(found, open_[client].envelope, max_bytes, read)
+                    if answer is None:  # lost on the way: ask again
+                        assert isinstance(found, Problem)
+                        why[client] = found.reason
+                        del waiting[client]
+                        continue
+                    del open_[client], waiting[client]
+                    yield client, answer
+            except LostError as error:
+                self.log(f"{error}; connecting again")
+                self.channel.reopen()
+                waiting = {}
+                continue
+            for client in [each for each in open_ if self._is_given_up(offline[each], now, end)]:
+                del open_[client]
+                waiting.pop(client, None)
+                gone = offline[client] and now - offline[client]
+                reason = f"not connected for {gone:.0f} s" if gone else f"no answer within {seconds:g} s"
+                yield client, Failure(client, LATE, reason + (f" ({why[client]})" if client in why else ""))
+            if open_:
+                time.sleep(POLL_SECONDS)
+
+    def _is_given_up(self, offline: float, now: float, end: float) -> bool:
+        return now >= end or bool(offline and now - offline >= self.patience.offline)
+
+    def connected(self, waiting: Collection[ClientId] = ()) -> set[ClientId]:
+        """The clients whose sites are connected now."""
+        connected = self.channel.connected()
+        self.watch(connected, set(waiting))
+        return connected
+
+    def _read(
+        self,
+        found: Any,
+        envelope: Envelope,
+        max_bytes: float,
+        read: Callable[[Parcel, Envelope], Any],
+    ) -> Any:
+        """What a site answered, or its failure; None if the question must be asked again."""
+        client = envelope.client
+        if isinstance(found, Problem):
+            return None if found.is_passing else Failure(client, LATE, found.reason)
+        try:
+            return read(from_records(found, max_bytes), envelope)
+        except WireError as error:
+            return Failure(client, LATE, str(error))
+        except Exception as error:  # a site can send anything
+            return Failure(client, LATE, f"its answer cannot be read ({type(error).__name__})")
+
+    def _envelope(self, client: ClientId, round: int) -> Envelope:
+        return Envelope(client, self.spec, self.run, secrets.token_hex(16), round)
+
+    def commit(self, round: int) -> None:
+        self.answered.finish(round)
+        if round in self.commits:
+            return
+        _write(self._commit_path(round), dict(self.answered.finished))
+        self.commits = [*self.commits, round][-KEPT_COMMITS:]
+        for path in self.folder.glob("answered-*.json"):
+            if path not in {self._commit_path(each) for each in self.commits}:
+                path.unlink(missing_ok=True)
+
+    def rewind(self, round: int) -> None:
+        path = self._commit_path(round)
+        self.answered = Versions(_read_json(path) if round else {})
+        self.commits = [round]
+
+    def _commit_path(self, round: int) -> Path:
+        return self.folder / f"answered-{round}.json"
+
+    def _kept_profiles(self) -> dict[ClientId, Profile]:
+        path = self.folder / PROFILES
+        found = _read_json(path) if path.is_file() else {}
+        return {client: _profile(client, values) for client, values in found.items()}
+
+    def _keep_profiles(self, profiles: Mapping[ClientId, Profile]) -> None:
+        table = {}
+        for client, each in profiles.items():
+            counts = None if each.class_counts is None else each.class_counts.tolist()
+            table[client] = [each.num_examples, each.shapes, each.model_bytes, counts]
+        _write(self.folder / PROFILES, table)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one client is asked."""
+
+    envelope: Envelope
+    header: Mapping[str, Any]
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return self.header or self.envelope.header()
+
+
+def _profile(client: ClientId, values: list[Any]) -> Profile:
+    examples, shapes, size, counts = values
+    found = None if counts is None else torch.tensor(counts, dtype=torch.int64)
+    return Profile(client, examples, tuple(map(tuple, shapes)), size, found)
+
+
+def _nbytes(message: Message) -> float:
+    return float(sum(slot.numel() * slot.element_size() for slot in message if slot is not None))
+
+
+def _write(path: Path, content: Any) -> None:
+    """Write JSON that is whole and on disk before it has its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(content) + "\n", "utf-8")
+    sync(partial)
+    partial.replace(path)
+    sync(path.parent)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}; restore it from a copy.") from None
