@@ -48,8 +48,9 @@ class Problem(NamedTuple):
 class Channel(Protocol):
     """The way to the sites. Every call may raise `LostError`; `reopen` then makes a new connection."""
 
-    def connected(self) -> set[ClientId]:
-        """The clients whose sites can be reached now."""
+    def connected(self) -> Mapping[ClientId, str]:
+        """The clients whose sites can be reached now, each with its connection: when that changes, the site
+        has started anew and forgotten what it was asked."""
 
     def send(self, questions: Mapping[ClientId, RecordDict], seconds: float) -> dict[ClientId, str]:
         """Send questions that wait at most `seconds`; returns the id of each."""
@@ -143,10 +144,10 @@ class SuperLinkChannel:
         }
         self._admitted = admitted
 
-    def connected(self) -> set[ClientId]:
+    def connected(self) -> Mapping[ClientId, str]:
         self.check()
 
-        def online(task: TaskConnection) -> set[ClientId]:
+        def online(task: TaskConnection) -> dict[ClientId, str]:
             if dict(self.keys()) != self._admitted:
                 control = Control(self.address)
                 try:
@@ -154,7 +155,8 @@ class SuperLinkChannel:
                 finally:
                     control.close()
             found = task.client.GetNodes(GetNodesRequest()).nodes
-            return {self.nodes[node.node_id] for node in found if node.node_id in self.nodes}
+            known = [node for node in found if node.node_id in self.nodes]
+            return {self.nodes[node.node_id]: node.last_activated_at for node in known}
 
         return self._try(online)
 

@@ -27,6 +27,7 @@ from steelyard.types import Broadcast, ClientId, Failure, Message
 
 SLACK_BYTES = 8 << 20  # of a message besides the model: header, scores, and Flower's own
 KEPT_COMMITS = 3
+LOOK_SECONDS = 0.5
 PROFILES = "profiles.json"
 Log = Callable[[str], None]
 Watch = Callable[[set[ClientId], set[ClientId]], None]
@@ -69,6 +70,8 @@ class RemoteSites:
         self.answered: Versions[int] = Versions()
         """The last round that each client answered with an update."""
         self.commits: list[int] = [0]
+        self._connected: Mapping[ClientId, str] = {}
+        self._look_at = 0.0
 
     def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
         """The profiles of these clients. A run that is resumed uses those that it began with."""
@@ -115,10 +118,11 @@ class RemoteSites:
         read: Callable[[Parcel, Envelope], Any],
     ) -> Iterator[tuple[ClientId, Any]]:
         """The answer or failure of each client; a question that got lost is asked again until the end."""
-        start = time.monotonic()
-        end = start + seconds
+        end = time.monotonic() + seconds
         record = array_record(arrays)
-        open_, waiting, offline = dict(questions), dict[ClientId, str](), dict[ClientId, float]()
+        open_, offline = dict(questions), dict[ClientId, float]()
+        waiting: dict[ClientId, str] = {}
+        asked_on: dict[ClientId, str] = {}
         why: dict[ClientId, str] = {}
         while open_:
             now = time.monotonic()
@@ -126,10 +130,14 @@ class RemoteSites:
                 connected = self.connected(open_)
                 for client in open_:
                     offline[client] = 0.0 if client in connected else offline.get(client) or now
+                    if client in waiting and connected.get(client, asked_on[client]) != asked_on[client]:
+                        why[client] = "its connection ended"
+                        del waiting[client]
                 ready = [client for client in open_ if client not in waiting and client in connected]
                 if ready and now < end:
                     sent = {each: to_records(Parcel(open_[each].content), record) for each in ready}
                     waiting |= self.channel.send(sent, max(end - now, 1.0) + 60.0)
+                    asked_on |= {client: connected[client] for client in ready}
                 ids = {id: client for client, id in waiting.items()}
                 for id, found in self.channel.receive(ids, max_bytes).items() if ids else ():
                     client = ids[id]
@@ -144,7 +152,7 @@ class RemoteSites:
             except LostError as error:
                 self.log(f"{error}; connecting again")
                 self.channel.reopen()
-                waiting = {}
+                waiting, self._look_at = {}, 0.0
                 continue
             for client in [each for each in open_ if self._is_given_up(offline[each], now, end)]:
                 del open_[client]
@@ -158,11 +166,13 @@ class RemoteSites:
     def _is_given_up(self, offline: float, now: float, end: float) -> bool:
         return now >= end or bool(offline and now - offline >= self.patience.offline)
 
-    def connected(self, waiting: Collection[ClientId] = ()) -> set[ClientId]:
-        """The clients whose sites are connected now."""
-        connected = self.channel.connected()
-        self.watch(connected, set(waiting))
-        return connected
+    def connected(self, waiting: Collection[ClientId] = ()) -> Mapping[ClientId, str]:
+        """The clients whose sites are connected, each with its connection; looked at once a second."""
+        if time.monotonic() >= self._look_at:
+            self._connected = self.channel.connected()
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        self.watch({*self._connected}, {*waiting})
+        return self._connected
 
     def _read(
         self,

@@ -19,8 +19,10 @@ from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import message_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
+    ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
+    StopRunRequest,
     UnregisterNodeRequest,
 )
 from flwr.proto.fab_pb2 import Fab
@@ -103,6 +105,12 @@ class Control:
         self.client.UnregisterNode(UnregisterNodeRequest(node_id=node))
 
     def start_run(self) -> int:
+        """A new run; earlier ones, whose server is gone, are stopped, so that no site works for them."""
+        runs = self.client.ListRuns(ListRunsRequest()).run_dict
+        for run in runs.values():
+            if run.status.status != "finished":
+                with suppress(httpx.HTTPStatusError):  # it has finished just now
+                    self.client.StopRun(StopRunRequest(run_id=run.run_id))
         fab, _ = build_fab_from_files(_APP)
         return int(self.client.StartRun(StartRunRequest(fab=Fab(content=fab))).run_id)
 

@@ -220,7 +220,7 @@ def _wait_for_sites(deployment: Deployment, sites: RemoteSites, reporter: "_Repo
     reporter.phase("waiting for sites")
     while True:
         try:
-            connected = sites.connected() & {*settings.sites}
+            connected = sites.connected().keys() & {*settings.sites}
         except LostError:
             sites.channel.reopen()
             continue
