@@ -57,11 +57,16 @@ class Members:
 
 
 class CommonTest:
-    """The common test set of a simulation, and where rows of its table lie in it."""
+    """The common test set of a simulation, and where rows of its table lie in it.
+
+    A model that draws when it predicts (posteriors) draws by batch: its clients predict on their own data, as
+    real sites do.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.test = None if workload.has_private_layers else workload.test
+        apart = workload.has_private_layers or workload.draws_in_predictions
+        self.test = None if apart else workload.test
 
     def members(self, clients: Sequence[ClientId]) -> Members:
         """Sort clients by how they are scored. Clients without data to score are in neither group."""

@@ -1,11 +1,13 @@
 """What is simulated: clients, their models and how they learn. It stays the same for a whole run."""
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import torch
 from torch import nn
 
 from steelyard.client.checks import check_fit, check_models, creatable
@@ -16,6 +18,7 @@ from steelyard.client.site import profile_of
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client, Population
 from steelyard.data.examples import AnyExamples, Examples
+from steelyard.seeds import seeded
 from steelyard.sites import Profile
 from steelyard.types import ClientId
 
@@ -73,6 +76,18 @@ class Workload:
         lazy = isinstance(self.clients, Population)
         found = creatable(self.clients, self.ids[:MAX_TRIED] if lazy else self.ids)
         return tuple(client.id for client in (itertools.islice(found, 1) if lazy else found))
+
+    @cached_property
+    def draws_in_predictions(self) -> bool:
+        """Whether the model draws random numbers when it predicts."""
+        if self.model is None or self.test is None:
+            return False
+        model = copy.deepcopy(self.model).eval()
+        with torch.inference_mode(), seeded(0, "draws"):
+            inputs, _ = self.test.span(0, 1)
+            before = torch.default_generator.get_state()
+            model(inputs)
+            return not torch.equal(torch.default_generator.get_state(), before)
 
     @cached_property
     def outputs(self) -> int:
