@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from steelyard.flower.apps import client_app, server_app
     from steelyard.flower.joining import join
     from steelyard.flower.serving import serve
 

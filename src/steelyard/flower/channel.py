@@ -66,8 +66,80 @@ class LostError(SteelyardError):
     """The connection is gone; what was sent on it will not be answered."""
 
 
-class SuperLinkChannel:
-    """Sites behind a SuperLink, each known by its key."""
+class TaskChannel:
+    """Questions and answers through a task that a SuperLink has given to this process."""
+
+    def __init__(self) -> None:
+        self.task: TaskConnection | None = None
+        self.nodes: dict[int, ClientId] = {}
+        """The client at each of Flower's nodes."""
+        self._incomplete: dict[str, _Incomplete] = {}
+
+    def online(self, task: TaskConnection) -> dict[int, str]:
+        """The nodes that are connected, each with the time at which it connected."""
+        found = task.client.GetNodes(GetNodesRequest()).nodes
+        return {int(node.node_id): str(node.last_activated_at) for node in found}
+
+    def send(self, questions: Mapping[ClientId, RecordDict], seconds: float) -> dict[ClientId, str]:
+        node_of = {client: node for node, client in self.nodes.items()}
+        clients = [client for client in questions if client in node_of]
+        messages = [
+            Message(questions[client], node_of[client], MESSAGE_TYPE, ttl=seconds) for client in clients
+        ]
+        if not messages:
+            return {}
+        ids = self._try(lambda task: task.push(messages, SERVER_NODE))
+        return {client: id for client, id in zip(clients, ids, strict=True) if id}
+
+    def receive(self, ids: Collection[str], max_bytes: float) -> dict[str, RecordDict | Problem]:
+        return self._try(lambda task: self._receive(task, set(ids), max_bytes))
+
+    def _receive(
+        self, task: TaskConnection, ids: set[str], max_bytes: float
+    ) -> dict[str, RecordDict | Problem]:
+        answers: dict[str, RecordDict | Problem] = {}
+        asked = ids - self._incomplete.keys()
+        if asked:
+            found = task.client.PullMessages(PullAppMessagesRequest(message_ids=sorted(asked)))
+            for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                reply_to = str(proto.metadata.reply_to_message_id)
+                if proto.HasField("error"):
+                    answers[reply_to] = problem(message_from_proto(proto))
+                elif reply_to in ids:
+                    self._incomplete[reply_to] = _Incomplete(str(proto.metadata.message_id), tree, {})
+        self._incomplete = {id: held for id, held in self._incomplete.items() if id in ids}
+        for id, held in list(self._incomplete.items()):
+            answer = _read(task, held, max_bytes)
+            if answer is not None:
+                answers[id] = answer
+                del self._incomplete[id]
+        return answers
+
+    def _try(self, work: Callable[[TaskConnection], T]) -> T:
+        if self.task is None:
+            raise LostError("there is no connection")
+        try:
+            return work(self.task)
+        except ConnectionLost as error:
+            raise LostError(f"the connection to the SuperLink was lost: {error}") from None
+
+    def close(self, failed: str = "") -> None:
+        task, self.task = self.task, None
+        self._incomplete = {}
+        if task is not None:
+            task.finish(failed)
+
+
+class _Incomplete(NamedTuple):
+    """An answer of which not everything has arrived."""
+
+    message_id: str
+    tree: ObjectTree
+    contents: dict[str, bytes]
+
+
+class SuperLinkChannel(TaskChannel):
+    """Sites behind a SuperLink of our own, each known by its key."""
 
     def __init__(
         self,
@@ -79,11 +151,9 @@ class SuperLinkChannel:
     ) -> None:
         """`keys` reads the public keys of the sites that are admitted now; `check` raises an error if the
         server must stop. A connection that cannot be made within `seconds` is an error."""
+        super().__init__()
         self.address, self.secret, self.keys = address, secret, keys
         self.seconds, self.check = seconds, check
-        self.task: TaskConnection | None = None
-        self.nodes: dict[int, ClientId] = {}
-        self._incomplete: dict[str, tuple[str, ObjectTree]] = {}
         self._admitted: Mapping[ClientId, bytes] | None = None
 
     def reopen(self) -> None:
@@ -147,79 +217,26 @@ class SuperLinkChannel:
     def connected(self) -> Mapping[ClientId, str]:
         self.check()
 
-        def online(task: TaskConnection) -> dict[ClientId, str]:
+        def connections(task: TaskConnection) -> dict[ClientId, str]:
             if dict(self.keys()) != self._admitted:
                 control = Control(self.address)
                 try:
                     self._register(control)
                 finally:
                     control.close()
-            found = task.client.GetNodes(GetNodesRequest()).nodes
-            known = [node for node in found if node.node_id in self.nodes]
-            return {self.nodes[node.node_id]: node.last_activated_at for node in known}
+            online = self.online(task)
+            return {self.nodes[node]: since for node, since in online.items() if node in self.nodes}
 
-        return self._try(online)
-
-    def send(self, questions: Mapping[ClientId, RecordDict], seconds: float) -> dict[ClientId, str]:
-        node_of = {client: node for node, client in self.nodes.items()}
-        clients = [client for client in questions if client in node_of]
-        messages = [
-            Message(questions[client], node_of[client], MESSAGE_TYPE, ttl=seconds) for client in clients
-        ]
-        if not messages:
-            return {}
-        ids = self._try(lambda task: task.push(messages, SERVER_NODE))
-        return {client: id for client, id in zip(clients, ids, strict=True) if id}
-
-    def receive(self, ids: Collection[str], max_bytes: float) -> dict[str, RecordDict | Problem]:
-        return self._try(lambda task: self._receive(task, set(ids), max_bytes))
-
-    def _receive(
-        self, task: TaskConnection, ids: set[str], max_bytes: float
-    ) -> dict[str, RecordDict | Problem]:
-        answers: dict[str, RecordDict | Problem] = {}
-        asked = ids - self._incomplete.keys()
-        if asked:
-            found = task.client.PullMessages(PullAppMessagesRequest(message_ids=sorted(asked)))
-            for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-                reply_to = str(proto.metadata.reply_to_message_id)
-                if proto.HasField("error"):
-                    answers[reply_to] = problem(message_from_proto(proto))
-                elif reply_to in ids:
-                    self._incomplete[reply_to] = (str(proto.metadata.message_id), tree)
-        self._incomplete = {id: held for id, held in self._incomplete.items() if id in ids}
-        for id, (message_id, tree) in list(self._incomplete.items()):
-            answer = _read(task, message_id, tree, max_bytes)
-            if answer is not None:
-                answers[id] = answer
-                del self._incomplete[id]
-        return answers
-
-    def _try(self, work: Callable[[TaskConnection], T]) -> T:
-        if self.task is None:
-            raise LostError("there is no connection.")
-        try:
-            return work(self.task)
-        except ConnectionLost as error:
-            raise LostError(f"the connection to the SuperLink was lost: {error}") from None
-
-    def close(self, failed: str = "") -> None:
-        task, self.task = self.task, None
-        self._incomplete = {}
-        if task is not None:
-            task.finish(failed)
+        return self._try(connections)
 
 
-def _read(
-    task: TaskConnection, message_id: str, tree: ObjectTree, max_bytes: float
-) -> RecordDict | Problem | None:
+def _read(task: TaskConnection, held: _Incomplete, max_bytes: float) -> RecordDict | Problem | None:
     """The content of a message, or what is wrong with it; None if it has not arrived completely."""
     try:
-        contents = task.contents(tree, SERVER_NODE, max_bytes)
-        if contents is None:
+        if not task.pull(held.tree, held.contents, SERVER_NODE, max_bytes):
             return None
-        task.confirm(message_id, SERVER_NODE)
-        message = unfold(message_id, contents, max_bytes)
+        task.confirm(held.message_id, SERVER_NODE)
+        message = unfold(held.message_id, held.contents, max_bytes)
         return problem(message) if message.has_error() else message.content
     except UnreadableError as error:
         return Problem(f"sent {error}")

@@ -19,7 +19,7 @@ from steelyard.specs.schema import Section, Spec, load_spec
 from steelyard.types import ClientId
 
 SETTINGS, SPEC_FILE = "deployment.toml", "spec.toml"
-SECRETS, SITES, RUN, LOGS, STATUS = "server", "sites", "run", "logs", "status.json"
+SECRETS, SITES, RUNS, LOGS, STATUS = "server", "sites", "runs", "logs", "status.json"
 INVITATION = ".invitation"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 

@@ -12,7 +12,16 @@ import tomli_w
 
 from steelyard.errors import InputError
 from steelyard.flower import credentials, proxy
-from steelyard.flower.deployment import LOGS, SECRETS, SETTINGS, SITES, SPEC_FILE, checked
+from steelyard.flower.deployment import (
+    LOGS,
+    RUNS,
+    SECRETS,
+    SETTINGS,
+    SITES,
+    SPEC_FILE,
+    STATUS,
+    checked,
+)
 from steelyard.specs.schema import Spec
 
 UNITS = "systemd"
@@ -42,7 +51,8 @@ def new_deployment(folder: Path, sites: Sequence[str], host: str, port: int = 94
     (folder / UNITS).mkdir()
     for name in ("server.service", "site.service"):
         (folder / UNITS / name).write_text(filled(name, words), "utf-8")
-    (folder / ".gitignore").write_text(f"/{SECRETS}/\n/{LOGS}/\n", "utf-8")
+    private = (SECRETS, LOGS, SITES, RUNS, STATUS, UNITS)  # nor does `flwr run` send it to sites
+    (folder / ".gitignore").write_text("".join(f"/{name}\n" for name in private), "utf-8")
     _make_secrets(folder, host, port, port + 1)
     return folder
 

@@ -164,7 +164,8 @@ def _answer(task: TaskConnection, process: SiteProcess, node: Child) -> str:
         if node.has_ended:
             raise SteelyardError("the connection ended while the site worked")
 
-    while (contents := task.contents(tree, number, math.inf)) is None:  # it is still on its way
+    contents: dict[str, bytes] = {}
+    while not task.pull(tree, contents, number, math.inf):  # it is still on its way
         check()
         time.sleep(POLL_SECONDS)
     task.confirm(tree.object_id, number)

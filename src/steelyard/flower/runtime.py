@@ -121,9 +121,8 @@ class Control:
 class TaskConnection:
     """One task of Flower, held with its token; a thread tells Flower that it is alive."""
 
-    def __init__(self, address: Address, token: str, run: int) -> None:
-        self.client: RuntimeHttpClient = address.client(RuntimeHttpClient, RuntimeTokenHttpInterceptor(token))
-        self.run, self._ended = run, threading.Event()
+    def __init__(self, client: RuntimeHttpClient, run: int) -> None:
+        self.client, self.run, self._ended = client, run, threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="flower-heartbeat")
         self._thread.start()
 
@@ -170,26 +169,27 @@ class TaskConnection:
             push_objects(objects, store, object_ids_to_push=set(answer.objects_to_push))
         return list(answer.message_ids)
 
-    def contents(self, tree: ObjectTree, node: int, max_bytes: float) -> dict[str, bytes] | None:
-        """The objects of a message; None if the sender has not sent them all yet."""
+    def pull(self, tree: ObjectTree, contents: dict[str, bytes], node: int, max_bytes: float) -> bool:
+        """Add the objects of a message to its contents; False if the sender has not sent them all yet."""
         ids = list(dict.fromkeys(each.object_id for each in iterate_object_tree(tree)))
         if len(ids) > MAX_OBJECTS:
             raise UnreadableError(f"a message of {len(ids)} pieces")
-        found: dict[str, bytes] = {}
-        left = max_bytes
+        left = max_bytes - sum(map(len, contents.values()))
         for id in ids:
+            if id in contents:
+                continue
             answer = self.client.PullObject(
                 PullObjectRequest(node=Node(node_id=node), run_id=self.run, object_id=id)
             )
             if not answer.object_found:
                 raise UnreadableError("a message with missing pieces")
             if not answer.object_available:
-                return None
+                return False
             left -= len(answer.object_content)
             if left < 0:
                 raise UnreadableError(f"a message of more than {max_bytes:.0f} bytes")
-            found[id] = answer.object_content
-        return found
+            contents[id] = answer.object_content
+        return True
 
     def confirm(self, message_id: str, node: int) -> None:
         self.client.ConfirmMessageReceived(
@@ -239,7 +239,8 @@ class TaskSource:
         found = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
         if not (found.HasField("task") and found.token):
             return None
-        return TaskConnection(self.address, found.token, int(found.task.run_id))
+        client = self.address.client(RuntimeHttpClient, RuntimeTokenHttpInterceptor(found.token))
+        return TaskConnection(client, int(found.task.run_id))
 
     def close(self) -> None:
         self.client.close()

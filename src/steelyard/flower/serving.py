@@ -14,7 +14,7 @@ from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import credentials
 from steelyard.flower.building import build_server, check_server
 from steelyard.flower.channel import POLL_SECONDS, LostError, SuperLinkChannel
-from steelyard.flower.deployment import LOGS, STATUS, Deployment, load_deployment
+from steelyard.flower.deployment import LOGS, RUNS, STATUS, Deployment, load_deployment
 from steelyard.flower.processes import Child, flower_program
 from steelyard.flower.proxy import proxy
 from steelyard.flower.remote import Patience, RemoteSites
@@ -31,7 +31,7 @@ from steelyard.specs.gate import Permission
 from steelyard.specs.running import recorder_for
 from steelyard.types import Round
 
-RUNS, KEPT = "runs", "sites"
+KEPT = "sites"
 RUN_ID, HASH = "deployment_run", "deployment_hash"
 Log = Callable[[str], None]
 
@@ -77,7 +77,8 @@ def serve(
                 log,
                 reporter.watch,
             )
-            _wait_for_sites(deployment, sites, reporter, log)
+            reporter.phase("waiting for sites")
+            wait_for_sites(deployment, sites, log)
             federation = build_server(spec, settings, sites)
             reporter.phase("running")
             sites.rewind(opened.round)
@@ -212,12 +213,11 @@ def _superlink(deployment: Deployment, logs: Path) -> Child:
     return Child("SuperLink", command, logs / "superlink.log", {"FLWR_HOME": str(folder / "flower")})
 
 
-def _wait_for_sites(deployment: Deployment, sites: RemoteSites, reporter: "_Reporter", log: Log) -> None:
+def wait_for_sites(deployment: Deployment, sites: RemoteSites, log: Log) -> None:
     """Wait until enough sites are connected; says which ones are missing, whenever that changes."""
     settings, said = deployment.settings, None
     enough = settings.min_sites or len(settings.sites)
     end = time.monotonic() + settings.start_seconds
-    reporter.phase("waiting for sites")
     while True:
         try:
             connected = sites.connected().keys() & {*settings.sites}
