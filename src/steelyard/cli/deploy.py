@@ -11,6 +11,7 @@ from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_targe
 from steelyard.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
 
     from steelyard.flower.status import Status
@@ -249,14 +250,24 @@ def status(folder: Folder, as_json: Json = False) -> None:
     from steelyard.cli.shared import show_values
     from steelyard.flower.deployment import STATUS
     from steelyard.flower.status import read_status
-    from steelyard.report.deployment import status_table
+    from steelyard.report.deployment import status_report
 
     found = read_status(folder / STATUS)
-    show_values({**asdict(found), "missing": found.missing}, lambda: status_table(found), as_json)
+    show_values({**asdict(found), "missing": found.missing}, lambda: status_report(found), as_json)
 
 
 def _print(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+    from steelyard.report.console import SafeConsole
+
+    _line(SafeConsole(), text)
+
+
+def _line(console: "Console", text: str) -> None:
+    """A line of a log with its time; a file gets it as one line, however long it is."""
+    from rich.text import Text
+
+    line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", text)
+    console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _show_result(path: Path | None, as_json: bool) -> None:
@@ -287,13 +298,13 @@ class _View:
             self.live.stop()
 
     def log(self, text: str) -> None:
-        self.console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {text}", highlight=False)
+        _line(self.console, text)
 
     def show(self, status: "Status") -> None:
         if self.live is not None and time.monotonic() >= self._due:
-            from steelyard.report.deployment import status_table
+            from steelyard.report.deployment import status_report
 
-            self.live.update(status_table(status), refresh=True)
+            self.live.update(status_report(status), refresh=True)
             self._due = time.monotonic() + 0.5
 
 

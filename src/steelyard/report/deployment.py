@@ -2,46 +2,60 @@
 
 import time
 
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from steelyard.flower.status import SiteStatus, Status
 
+BAR = 10
+MAX_SITES = 40
+OVER = ("finished", "stopped", "not running")
+"""Phases in which no site can be connected."""
 
-def status_table(status: Status) -> Table:
-    """One row for each site."""
-    table = Table(
-        title=f"{escape(status.deployment)}: {status.phase}, round {status.round} of {status.rounds}",
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    for heading, justify in (
-        ("site", "left"),
-        ("connection", "left"),
-        ("last seen", "right"),
-        ("round", "right"),
-        ("weight", "right"),
-        ("last answer", "left"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for name, site in sorted(status.sites.items()):
-        weight = "" if site.weight is None else f"{site.weight:.3f}"
-        answered = str(site.answered) if site.answered else ""
-        table.add_row(escape(name), _connection(site), _ago(site.seen), answered, weight, _verdict(site))
+
+def status_report(status: Status) -> RenderableType:
+    """How far the run is, one row for each site, and where the run is recorded."""
+    phase = f"{status.phase}; {status.round} of {status.rounds} rounds are complete"
+    title = Text.assemble((status.deployment, "bold"), (f"  {phase}", "dim"))
+    place = Text.assemble(("recorded in  ", "dim"), status.run, no_wrap=True, overflow="ignore")
+    return Group(title, Text(), _sites(status), Text(), *([place] if status.run else []))
+
+
+def _sites(status: Status) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("site", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("last seen", justify="right", no_wrap=True)
+    table.add_column("answered", justify="right", no_wrap=True)
+    table.add_column("weight", no_wrap=True)
+    table.add_column("last answer", overflow="fold")
+    sites = sorted(status.sites.items())
+    heaviest = max((site.weight or 0.0 for _, site in sites), default=0.0) or 1.0
+    for name, site in sites[:MAX_SITES]:
+        answered = f"round {site.answered}" if site.answered else ""
+        weight = Text() if site.weight is None else _weight(site.weight, heaviest)
+        verdict = Text(site.verdict, style="" if site.verdict == "used" else "red")
+        state = _state(site, status.phase in OVER)
+        table.add_row(Text(name), state, Text(_ago(site.seen)), Text(answered), weight, verdict)
+    if len(sites) > MAX_SITES:
+        table.add_row(Text(f"and {len(sites) - MAX_SITES} more", style="dim"))
     return table
 
 
-def _connection(site: SiteStatus) -> str:
+def _weight(weight: float, heaviest: float) -> Text:
+    length = max(0, round(BAR * weight / heaviest))
+    return Text.assemble(f"{weight:.3f} ", ("━" * length, "cyan"))
+
+
+def _state(site: SiteStatus, is_over: bool) -> Text:
     if not site.admitted:
-        return "[yellow]not admitted[/]"
+        return Text("not admitted", style="yellow")
+    if is_over:
+        return Text("admitted")
     if not site.connected:
-        return "[red]missing[/]"
-    return "working" if site.waiting else "[green]connected[/]"
-
-
-def _verdict(site: SiteStatus) -> str:
-    return escape(site.verdict) if site.verdict in ("", "used") else f"[red]{escape(site.verdict)}[/]"
+        return Text("not connected", style="red")
+    return Text("working", style="cyan") if site.waiting else Text("connected", style="green")
 
 
 def _ago(seen: float | None) -> str:
@@ -50,4 +64,7 @@ def _ago(seen: float | None) -> str:
     seconds = max(0.0, time.time() - seen)
     if seconds < 2:
         return "now"
-    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+    for unit, length in (("s", 1), ("min", 60), ("h", 3600)):
+        if seconds < 120 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds / 86400:.0f} days ago"

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 import steelyard as sy
 
-SITES = ["@NAMES@"]
+SITES = @SITES@
 
 
 def load(site: str) -> sy.Client:
