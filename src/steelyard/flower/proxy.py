@@ -11,8 +11,9 @@ from steelyard.flower import credentials
 from steelyard.flower.processes import Child
 
 CONFIG = "nginx.conf"
-MAX_BODY = "64m"
-"""Flower cuts messages into pieces of 5 MiB; larger requests are refused."""
+MAX_BODY = "8m"
+"""Flower cuts messages into pieces of 5 MiB; larger requests are refused. They are held in memory: nginx's
+workers may have no right to write into the server's folder."""
 
 _CONFIG = """# Written by steelyard. Only what sites call is passed on; everything else is refused.
 worker_processes 1;
@@ -37,6 +38,7 @@ http {{
         ssl_certificate_key {folder}/{key};
         ssl_protocols TLSv1.2 TLSv1.3;
         client_max_body_size {body};
+        client_body_buffer_size {body};
         client_body_timeout 60s;
         limit_conn sites 64;
         location = /v1/fleet/register-node {{ return 403; }}
@@ -50,6 +52,7 @@ http {{
             proxy_http_version 1.1;
             proxy_set_header Connection "";
             proxy_read_timeout 120s;
+            proxy_max_temp_file_size 0;
         }}
         location / {{ return 403; }}
     }}
@@ -73,15 +76,5 @@ def proxy(secrets: Path, logs: Path, port: int, internal: int) -> Child | None:
         return None
     config = write_config(secrets, logs, port, internal)
     logs.mkdir(parents=True, exist_ok=True)
-    command: list[str | Path] = [
-        program,
-        "-c",
-        config,
-        "-p",
-        secrets,
-        "-e",
-        logs / "proxy-errors.log",
-        "-g",
-        "daemon off;",
-    ]
+    command: list[str | Path] = [program, "-c", config, "-p", secrets, "-g", "daemon off;"]
     return Child("proxy", command, logs / "proxy-output.log")
