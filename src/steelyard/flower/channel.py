@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import GetNodesRequest, PullAppMessagesRequest
 
@@ -103,9 +101,11 @@ class TaskChannel:
             found = task.client.PullMessages(PullAppMessagesRequest(message_ids=sorted(asked)))
             for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
                 reply_to = str(proto.metadata.reply_to_message_id)
+                if reply_to not in ids:
+                    continue
                 if proto.HasField("error"):
-                    answers[reply_to] = problem(message_from_proto(proto))
-                elif reply_to in ids:
+                    answers[reply_to] = problem(proto.error.code, proto.error.reason)
+                else:
                     self._incomplete[reply_to] = _Incomplete(str(proto.metadata.message_id), tree, {})
         self._incomplete = {id: held for id, held in self._incomplete.items() if id in ids}
         for id, held in list(self._incomplete.items()):
@@ -237,7 +237,7 @@ def _read(task: TaskConnection, held: _Incomplete, max_bytes: float) -> RecordDi
             return None
         task.confirm(held.message_id, SERVER_NODE)
         message = unfold(held.message_id, held.contents, max_bytes)
-        return problem(message) if message.has_error() else message.content
+        return problem(message.error.code, message.error.reason) if message.has_error() else message.content
     except UnreadableError as error:
         return Problem(f"sent {error}")
     except ConnectionLost:
@@ -246,9 +246,6 @@ def _read(task: TaskConnection, held: _Incomplete, max_bytes: float) -> RecordDi
         return Problem(f"sent a message that cannot be read ({type(error).__name__})")
 
 
-def problem(message: Message) -> Problem:
-    """An error of Flower's."""
-    with suppress(Exception):
-        code, reason = message.error.code, str(message.error.reason)
-        return Problem(reason, code in PASSING)
-    return Problem("an error without a reason")
+def problem(code: int, reason: str | None) -> Problem:
+    """An error of Flower's, or of a site that pretends to be Flower."""
+    return Problem(reason or "an error without a reason", code in PASSING)

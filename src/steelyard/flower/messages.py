@@ -3,11 +3,11 @@
 What an answer says is screened later, like that of any client (`server.screening`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -105,7 +105,8 @@ def answer_parcel(envelope: Envelope, answer: Answer | Failure | Profile) -> Par
     if isinstance(answer, Failure):
         return Parcel({**header, "stage": answer.stage, "reason": answer.reason}, arrays)
     if answer.reply is not None:
-        header |= {"examples": answer.reply.num_examples, "metrics": dict(answer.reply.metrics)}
+        finite = {name: value for name, value in answer.reply.metrics.items() if math.isfinite(value)}
+        header |= {"examples": answer.reply.num_examples, "metrics": finite}  # JSON has no other numbers
         arrays |= _message_arrays(answer.reply.message)
     return Parcel(header, arrays)
 
@@ -115,10 +116,7 @@ def read_answer(parcel: Parcel, envelope: Envelope) -> Answer | Failure:
     header, arrays = parcel.header, parcel.arrays
     _check_envelope(header, envelope)
     classes = _table(header, "classes")
-    scores = {
-        str(name): Scores(arrays[f"{SCORE}{name}"].astype(np.float64), count)
-        for name, count in classes.items()
-    }
+    scores = {name: Scores(_native(arrays[f"{SCORE}{name}"]), count) for name, count in classes.items()}
     client = envelope.client
     if "reason" in header:
         return Failure(client, _text(header, "stage"), _text(header, "reason"), scores)
@@ -179,7 +177,12 @@ def _message(arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Message:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
+    return torch.from_numpy(_native(array))
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy in the byte order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="), copy=True)
 
 
 def _is_shape(shape: object) -> bool:

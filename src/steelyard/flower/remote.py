@@ -5,7 +5,6 @@ deadline; a site computes the same answer again. So a crash costs time, and chan
 """
 
 import json
-import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from steelyard.flower import messages
 from steelyard.flower.channel import POLL_SECONDS, Channel, LostError, Problem
 from steelyard.flower.messages import Envelope, States
 from steelyard.flower.wire import Parcel, WireError, array_record, from_records, to_records
+from steelyard.server.reasons import one_line
 from steelyard.sites import LATE, Answer, Profile, Task
 from steelyard.tensor_files import sync
 from steelyard.types import Broadcast, ClientId, Failure, Message
@@ -78,9 +78,9 @@ class RemoteSites:
         kept = self._kept_profiles()
         missing = [client for client in clients if client not in kept]
         asked = {client: Question(self._envelope(client, 0), {}) for client in missing}
-        for client, found in self._ask(asked, {}, self.patience.profile, math.inf, messages.read_profile):
+        for client, found in self._ask(asked, {}, self.patience.profile, SLACK_BYTES, messages.read_profile):
             if isinstance(found, Failure):
-                self.log(f"{client} gave no profile: {found.reason}")
+                self.log(f"{client} gave no profile: {one_line(found.reason)}")
             else:
                 kept[client] = found
         self._keep_profiles(kept)
@@ -153,11 +153,10 @@ class RemoteSites:
                 self.log(f"{error}; connecting again")
                 self.channel.reopen()
                 waiting, self._look_at = {}, 0.0
-                continue
-            for client in [each for each in open_ if self._is_given_up(offline[each], now, end)]:
+            for client in [each for each in open_ if self._is_given_up(offline.get(each, 0.0), now, end)]:
                 del open_[client]
                 waiting.pop(client, None)
-                gone = offline[client] and now - offline[client]
+                gone = offline.get(client) and now - offline[client]
                 reason = f"not connected for {gone:.0f} s" if gone else f"no answer within {seconds:g} s"
                 yield client, Failure(client, LATE, reason + (f" ({why[client]})" if client in why else ""))
             if open_:

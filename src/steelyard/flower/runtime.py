@@ -57,6 +57,7 @@ SERVER_TASK, SITE_TASK = "flwr-serverapp", "flwr-clientapp"
 MESSAGE_TYPE = "train"
 HEARTBEAT_SECONDS = 10.0
 MAX_OBJECTS = 100_000  # pieces of one message; Flower cuts arrays into pieces of 5 MiB
+MAX_DESCRIBED = 4 << 20  # bytes of a message besides the pieces of its arrays
 ConnectionLost = (httpx.HTTPError, OSError)
 
 _APP = {
@@ -207,11 +208,14 @@ def unfold(message_id: str, contents: dict[str, bytes], max_bytes: float) -> Mes
     """The message from its objects. What a hostile sender wrote may raise any exception.
 
     An array lists its pieces, and may list one of them a million times: what it would become is added up
-    before it is made.
+    before it is made. What is not a piece becomes Python objects, which are much larger than their text.
     """
-    total = 0.0
+    total, described = 0.0, 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)
+        described += 0 if kind == "ArrayChunk" else len(content)
+        if described > MAX_DESCRIBED:
+            raise UnreadableError(f"more than {MAX_DESCRIBED} bytes besides its arrays")
         if kind == "Array":
             listed = json.loads(content.partition(b"\0")[2])["arraychunk_ids"]
             total += sum(len(contents[children[place]]) for place in listed)

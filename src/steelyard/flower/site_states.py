@@ -42,9 +42,9 @@ class SiteStates:
                 "a copy, or begin a new run."
             )
         files = self._files()
-        oldest = max((round for round in files if round <= keep), default=0)
+        oldest = max((round for round in files if round <= min(after, keep)), default=0)
         for round, old in files.items():
-            if round < oldest:
+            if round < oldest or round > after:  # a later one: its answer never reached the server
                 old.unlink(missing_ok=True)
 
     def get(self, client: ClientId) -> State:

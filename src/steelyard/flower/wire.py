@@ -125,7 +125,7 @@ def to_bytes(parcel: Parcel) -> list[bytes | memoryview]:
     """The parcel in pieces for a pipe between two processes of one site."""
     described = [(name, array.dtype.name, array.shape) for name, array in parcel.arrays.items()]
     head = json.dumps([parcel.header, described]).encode()
-    arrays = [np.ascontiguousarray(array) for array in parcel.arrays.values()]
+    arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("=")) for each in parcel.arrays.values()]
     return [
         struct.pack("<Q", len(arrays)),
         head,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from steelyard.metrics.calibration import BINS
 from steelyard.metrics.scores import CLASS_SUMS, MAX_CONFUSION, NUMBER_SUMS, Scores
 from steelyard.metrics.temperature import HOTTEST
-from steelyard.server.reasons import UnusableError, kind, why
+from steelyard.server.reasons import UnusableError, kind, shown, why
 from steelyard.sites import ScoreTable
 from steelyard.types import EMPTY, ClientId
 
@@ -140,7 +140,7 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
         for name, (values, claimed) in scores.items():
             size = sizes[name]
             if claimed != classes:
-                faults[client] = f"sent scores of {claimed} classes, not {classes}"
+                faults[client] = f"sent scores of {shown(claimed)} classes, not {classes}"
             elif len(values) != size:
                 faults[client] = f"sent scores of {len(values)} sums, not {size}"
             else:
