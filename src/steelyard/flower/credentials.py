@@ -104,7 +104,10 @@ def make_site_key(path: Path) -> None:
     if not path.is_file():
         key = ec.generate_private_key(CURVE)
         write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    private = load_ssh_private_key(path.read_bytes(), None)
+    try:
+        private = load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} is damaged: {error}; remove it, and have the new key admitted.") from None
     public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     path.with_suffix(".pub").write_bytes(public + b" " + path.stem.encode() + b"\n")
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -22,6 +22,9 @@ SETTINGS, SPEC_FILE = "deployment.toml", "spec.toml"
 SECRETS, SITES, RUNS, LOGS, STATUS = "server", "sites", "runs", "logs", "status.json"
 INVITATION = ".invitation"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
+Seconds = Annotated[float, Field(gt=0, le=1e8)]
+"""Flower cannot count to dates that are further away."""
 
 
 class Settings(Section):
@@ -36,21 +39,28 @@ class Settings(Section):
     sites: list[str] = Field(min_length=1)
     min_sites: int | None = Field(None, ge=1)
     """The run begins when so many sites are connected; by default all."""
-    start_seconds: float = Field(86400.0, gt=0)
+    start_seconds: Seconds = 86400.0
     """How long to wait for them, before the server gives up and says who is missing."""
-    round_seconds: float = Field(600.0, gt=0)
+    round_seconds: Seconds = 600.0
     """The deadline of a round, if the spec sets none."""
-    offline_seconds: float = Field(120.0, gt=0)
+    offline_seconds: Seconds = 120.0
     """How long a round waits for a site that is not connected."""
     dealt: bool = False
     """Sites hold the clients that the spec deals from its data set, for trials. Otherwise each site loads
     data of its own, and the next two settings are needed."""
-    input_shape: list[int] | None = None
+    input_shape: list[Annotated[int, Field(ge=1)]] | None = None
     """The shape of one example, for models that the spec names."""
     classes: int | None = Field(None, ge=1)
     """The number of outputs of the model; 1 for numbers."""
     test: str | None = None
     """The server's own test set: `module:function` that returns (inputs, targets)."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        if not _HOST.fullmatch(host):
+            raise InputError(f"{host!r} is no name of a host, and no IPv4 address")
+        return host
 
     @field_validator("sites")
     @classmethod
@@ -66,6 +76,8 @@ class Settings(Section):
     def _complete(self) -> "Settings":
         if not self.dealt and (self.input_shape is None or self.classes is None):
             raise InputError("input_shape and classes must be set, so that the model can be built")
+        if self.port == self.internal_port:
+            raise InputError("port and internal_port must differ")
         if (self.min_sites or 1) > len(self.sites):
             raise InputError(f"min_sites is {self.min_sites}, but there are {len(self.sites)} sites")
         return self
@@ -179,6 +191,6 @@ def read_invitation(path: Path) -> Invitation:
             raise ValueError("a field has the wrong type")
     except FileNotFoundError:
         raise InputError(f"there is no file {path}.") from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not an invitation that `deploy invite` wrote: {error}.") from None
     return invitation

@@ -30,7 +30,7 @@ UNITS = "systemd"
 def new_deployment(folder: Path, sites: Sequence[str], host: str, port: int = 9443) -> Path:
     """Make the folder of a deployment that works at once, on digits; its operator then changes the files."""
     table = {"host": host, "port": port, "internal_port": port + 1, "sites": sorted(sites)}
-    checked({**table, "dealt": True}, "--sites")
+    checked({**table, "dealt": True}, "deploy new")
     folder = _new_folder(folder)
     words = {
         "NAME": folder.name.lower(),

@@ -90,7 +90,7 @@ def read_status(path: Path) -> Status:
         status = Status(**{**table, "sites": sites})
     except FileNotFoundError:
         raise InputError(f"{path.parent} was never served: `steelyard deploy serve {path.parent}`.") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"cannot read {path}: {error}.") from None
     if status.phase not in ("finished", "stopped") and time.time() - status.updated > STALE_SECONDS:
         status.phase = "not running"
