@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
+from steelyard.cli.signals import explained
 from steelyard.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     help="Run a federation across machines, over Flower, with keys and TLS.\n\n"
-    "[bold]steelyard deploy try[/] shows all of it on this machine. A real one takes three steps: "
-    "[bold]new[/] and [bold]serve[/] at the server, [bold]join[/] at each site; in between, an invitation "
-    "goes to the site ([bold]invite[/]) and its public key comes back ([bold]admit[/]).",
+    "[bold]try[/] shows all of it on this machine. A real one takes five commands: at the server, "
+    "[bold]new[/] makes its folder and [bold]invite[/] a file for each site; each site takes part with "
+    "[bold]join[/] and sends back its public key, which the server's operator [bold]admit[/]s; "
+    "[bold]serve[/] runs it.",
 )
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that `deploy new` made.")]
 
@@ -40,9 +42,10 @@ def try_(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Run a spec as a deployment on this machine: real processes, loopback, TLS and keys.
+    """Try a deployment on this machine: real processes, TLS and keys, on loopback.
 
-    Its record has the numbers of `steelyard run SPEC engine=serial`, bit for bit.
+    Each client of the spec is a site. The record has the numbers of
+    `steelyard run SPEC engine=serial`, bit for bit.
 
     [dim]Example:[/]
 
@@ -69,22 +72,23 @@ def new(
     host: Annotated[str, typer.Option(help="The server's name or address, as the sites see it.")],
     port: Annotated[int, typer.Option(help="The port that the sites connect to.")] = 9443,
 ) -> None:
-    """Make the folder of a new deployment: spec, settings, keys, proxy configuration, and what to do next.
+    """Make the folder of a new deployment: spec, settings, keys, and a README.
 
-    It works as it is, on scikit-learn's digits. Change [cyan]spec.toml[/] (what is trained),
-    [cyan]deployment.toml[/] and, at each site, [cyan]site.py[/] (its data).
+    It works as it is, on scikit-learn's digits. For your own federation, change
+    [cyan]spec.toml[/] (what is trained), [cyan]deployment.toml[/] (sites, deadlines, shape of
+    an example) and, at each site, the code that loads its data.
 
     [dim]Example:[/]
 
-        steelyard deploy new hospitals --sites oslo,turin,lyon --host fl.example.org
+        steelyard deploy new hospitals --sites oslo,turin --host fl.example.org
     """
     from steelyard.flower.founding import new_deployment
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     made = new_deployment(folder, names, host, port)
-    print(f"made {made}; next:")
-    print(f"  steelyard deploy invite {folder}           # an invitation for each site")
-    print(f"  steelyard deploy serve {folder}            # at the server; {folder}/README.md says the rest")
+    print(f"made {made}; its README.md has the next steps, which begin with:")
+    print(f"  steelyard deploy invite {folder}  # an invitation for each site")
+    print(f"  steelyard deploy serve {folder}   # wait for the sites, then run")
 
 
 @app.command()
@@ -97,10 +101,10 @@ def invite(
     out: Annotated[Path, typer.Option("--out", help="The folder for the files.")] = Path(),
     trust: Trust = False,
 ) -> None:
-    """Write an invitation for a site: address, certificate, name and spec. Nothing in it is secret.
+    """Write an invitation for each site: the server's address and certificate, and the spec.
 
-    It must not be changed on its way, for the site trusts the certificate in it: send it by a way that the
-    site can check.
+    Nothing in it is secret, but the site trusts the certificate in it: send it
+    so that the site can be sure that it is from you.
     """
     from steelyard.flower.deployment import INVITATION, invitation_for, load_deployment
 
@@ -108,7 +112,7 @@ def invite(
     for site in sites or deployment.settings.sites:
         path = out / f"{site}{INVITATION}"
         invitation_for(deployment, site).write(path)
-        print(f"wrote {path}; at {site}: steelyard deploy join {path.name} --data site:load")
+        print(f"wrote {path}; at {site}: steelyard deploy join {path.name} --data site_data:load")
 
 
 @app.command()
@@ -130,23 +134,26 @@ def join(
     ] = 1,
     trust: Trust = False,
 ) -> None:
-    """Join a federation as a site, and stay: answers the server until it is stopped.
+    """Take part as a site: answer the server until this command is stopped.
 
-    The first time, a private key is made here; it never leaves this machine. Send the public part
-    (NAME.pub) to the server's operator, who admits it. If the connection or the machine fails, start the
-    same command again: it goes on where it was.
+    The first time, it makes a private key, which never leaves this machine. Send
+    the public part (NAME.pub) to the server's operator, who admits it. After a
+    failure or a reboot, start the same command again: it continues.
 
-    A server can ask this site to train and to score models, and nothing else: no code that comes over the
-    network is run.
+    The server can ask this site to train and to score models, and nothing else.
+    No code that comes over the network is run.
 
     [dim]Example:[/]
 
-        steelyard deploy join oslo.invitation --data clinic:load
+        steelyard deploy join oslo.invitation --data site_data:load
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     from steelyard.flower.joining import join as join_federation
 
-    join_federation(invitation, data, home=home, trust=trust, threads=threads, log=_print)
+    try:
+        join_federation(invitation, data, home=home, trust=trust, threads=threads, log=_print)
+    except KeyboardInterrupt as interrupt:
+        raise explained(interrupt, "the same command joins again.") from None
 
 
 @app.command()
@@ -158,9 +165,10 @@ def admit(
     ],
     trust: Trust = False,
 ) -> None:
-    """Let sites connect whose public keys these are; a server that runs takes them over at once.
+    """Allow the sites with these public keys to connect, at once if the server is running.
 
-    A new key of a site replaces its old one. Make sure that a key really came from its site.
+    A site's new key replaces its old one. Make sure that a key is from its site:
+    compare the output of `ssh-keygen -lf NAME.pub` by telephone.
     """
     from steelyard.flower import founding
     from steelyard.flower.deployment import load_deployment
@@ -173,9 +181,11 @@ def admit(
 @app.command()
 @guarded
 def remove(
-    folder: Folder, site: Annotated[str, typer.Argument(metavar="SITE")], trust: Trust = False
+    folder: Folder,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The name of the site.")],
+    trust: Trust = False,
 ) -> None:
-    """Take a site's key away: it is disconnected and cannot connect again until it is admitted anew."""
+    """Disconnect a site and refuse its key from now on; to come back, it needs a new key."""
     from steelyard.flower.deployment import load_deployment
 
     deployment = load_deployment(folder, permission(trust))
@@ -190,7 +200,7 @@ def remove(
 @app.command()
 @guarded
 def renew(folder: Folder, trust: Trust = False) -> None:
-    """Give the server a new key and certificate, from the authority that the sites already know."""
+    """Give the server a new key and certificate; sites need not do anything."""
     from steelyard.flower.credentials import SERVER, days_left, renew_server_certificate
     from steelyard.flower.deployment import load_deployment
 
@@ -205,21 +215,25 @@ def renew(folder: Folder, trust: Trust = False) -> None:
 def serve(
     folder: Folder,
     again: Annotated[
-        bool, typer.Option("--again", help="Begin a new run although the last one is finished.")
+        bool, typer.Option("--again", help="Begin a new run; the last one stays as it is.")
     ] = False,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Resume although version or environment changed.")
+        bool, typer.Option("--anyway", help="Continue a run although version or environment changed.")
     ] = False,
     proxy: Annotated[
-        bool, typer.Option("--proxy/--no-proxy", help="Start nginx in front; without it, only loopback.")
+        bool,
+        typer.Option(
+            "--proxy/--no-proxy",
+            help="Start nginx in front of Flower; without it, only this machine can connect.",
+        ),
     ] = True,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Serve a deployment: wait for the sites, run the spec, record it; resumes by itself.
+    """Wait for the sites, run the spec and record it; continue a run that was interrupted.
 
-    Starts Flower's SuperLink with TLS, node authentication and a database, on loopback, and nginx in front
-    of it, which passes on what sites call and refuses everything else.
+    Starts Flower's SuperLink, which only this machine can reach, and nginx in
+    front of it, which passes on what sites need and refuses everything else.
     """
     with stderr().status("loading"):
         from steelyard.flower.serving import FinishedError
@@ -238,13 +252,15 @@ def serve(
     except FinishedError as finished:
         say(str(finished))
         return
+    except KeyboardInterrupt as interrupt:
+        raise explained(interrupt, "the same command continues.") from None
     _show_result(result.path, as_json)
 
 
 @app.command()
 @guarded
 def status(folder: Folder, as_json: Json = False) -> None:
-    """Show who is connected, who is late, and which round it is."""
+    """Show which sites are connected, how far the run is, and who counted how much."""
     from dataclasses import asdict
 
     from steelyard.cli.shared import show_values
