@@ -46,7 +46,7 @@ def new_deployment(folder: Path, sites: Sequence[str], host: str, port: int = 94
         "USER": getpass.getuser(),
         "STEELYARD": str(Path(sys.argv[0]).resolve()),
     }
-    for name in (SETTINGS, SPEC_FILE, "site.py", "app.py", "pyproject.toml", "README.md"):
+    for name in (SETTINGS, SPEC_FILE, "site_data.py", "app.py", "pyproject.toml", "README.md"):
         (folder / name).write_text(filled(name, words), "utf-8")
     (folder / UNITS).mkdir()
     for name in ("server.service", "site.service"):

@@ -1,6 +1,8 @@
 """A site joins: a key, a SuperNode that holds the connection, and a process with the data that answers."""
 
 import math
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +23,7 @@ from steelyard.runs.folder import Lock
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 20.0)
 """Between attempts to connect: the first, and the longest."""
-LATE_SECONDS = 20.0
+LATE_SECONDS, TRY_SECONDS = 20.0, 10.0
 Log = Callable[[str], None]
 
 
@@ -69,15 +71,35 @@ def join(
 def _stay_connected(invitation: Invitation, home: Path, process: SiteProcess, log: Log) -> None:
     wait, said = RETRY_SECONDS[0], ""
     while True:
-        port = free_port()
-        with _supernode(invitation, home, port) as node:
-            answered = _answer_tasks(invitation, node, port, home, process, log)
-        reason = node.reason()
-        if reason != said:
+        answered, port = False, free_port()
+        reason = why_unreachable(invitation.address, home / credentials.CA)
+        if not reason:
+            with _supernode(invitation, home, port) as node:
+                answered = _answer_tasks(invitation, node, port, home, process, log)
+            reason = node.reason()
+        if reason != said or answered:
             said = reason
             log(f"{invitation.site}: not connected: {reason}; trying again")
         wait = RETRY_SECONDS[0] if answered else min(2 * wait, RETRY_SECONDS[1])
         time.sleep(wait)
+
+
+def why_unreachable(address: str, ca: Path) -> str:
+    """Why no trusted connection to the server can be made now; empty if one can."""
+    host, _, port = address.rpartition(":")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=TRY_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return f"the server at {address} is not the one that invited this site ({error.verify_message})"
+    except ssl.SSLError as error:
+        return f"no encrypted connection to {address} can be made ({error.reason or error})"
+    except (OSError, ValueError) as error:
+        return f"no connection to {address} ({getattr(error, 'strerror', None) or error})"
 
 
 class _SuperNode(Child):
@@ -100,10 +122,8 @@ class _SuperNode(Child):
 
 
 MEANINGS = {
-    "could not be activated": "the server has not admitted this key yet, or still holds the last connection",
-    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is expired or from another authority",
-    "Connection refused": "nobody listens at the server's address",
-    "Name or service not known": "the server's name is unknown",
+    "Failed to activate": "the server has not admitted this key, or holds the site's last connection (1 min)",
+    "Invalid SuperNode authentication": "the server does not know this site's key, or the clocks differ",
 }
 
 

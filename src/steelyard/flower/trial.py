@@ -46,7 +46,7 @@ def make_trial(spec: Spec, folder: Path) -> Path:
     """The folder of a trial, with all sites invited and admitted."""
     ids = build(spec).ids
     internal = free_port()
-    made = new_trial(folder, spec, ids, internal, internal)
+    made = new_trial(folder, spec, ids, free_port(), internal)
     deployment = load_deployment(made, trust=True)
     for site in deployment.settings.sites:
         invitation = made / f"{site}{INVITATION}"

@@ -6,4 +6,4 @@ from steelyard.flower import client_app, server_app
 
 HERE = Path(__file__).parent
 server = server_app(HERE)
-client = client_app(HERE, "site:load")
+client = client_app(HERE, "site_data:load")
