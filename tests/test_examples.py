@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -15,6 +16,11 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
+
+
+@pytest.mark.xdist_group("flower")
+def test_the_deployment_runs(tmp_path: Path) -> None:
+    test_example_runs(FOLDER / "deployment" / "run_here.py", tmp_path)
 
 
 def test_there_is_an_example_for_each_door() -> None:
