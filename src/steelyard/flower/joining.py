@@ -3,6 +3,7 @@
 import math
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,10 @@ from flwr.app import Message
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
 from steelyard.errors import SteelyardError
-from steelyard.flower import credentials
+from steelyard.flower import credentials, supernode
 from steelyard.flower.deployment import Invitation, read_invitation
 from steelyard.flower.messages import PROTOCOL
-from steelyard.flower.processes import Child, flower_program, free_port
+from steelyard.flower.processes import Child, free_port
 from steelyard.flower.runtime import SITE_TASK, Address, ConnectionLost, TaskConnection, TaskSource, unfold
 from steelyard.flower.site_process import SiteProcess
 from steelyard.flower.wire import Parcel, from_records, to_records
@@ -129,7 +130,7 @@ MEANINGS = {
 
 def _supernode(invitation: Invitation, home: Path, port: int) -> _SuperNode:
     command: list[str | Path] = [
-        *(flower_program("flower-supernode"), "--superlink", invitation.address),
+        *(sys.executable, "-P", str(supernode.__file__), "--superlink", invitation.address),
         *("--root-certificates", home / credentials.CA),
         *("--auth-supernode-private-key", home / f"{invitation.site}.key"),
         *("--isolation", "process", "--superexec-auth-secret-file", home / credentials.SECRET),
