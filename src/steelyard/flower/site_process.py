@@ -5,7 +5,7 @@ started it does. If it dies, it is started again and asked again.
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -26,6 +26,8 @@ class SiteProcess:
         self.arguments = (invitation, home, data, trust, threads)
         self.process: BaseProcess | None = None
         self.pipe: Connection[Any, Any] | None = None
+        self._asked: Mapping[str, Any] | None = None
+        """The header of the question that the process works on."""
 
     def start(self) -> None:
         """Start the process and wait until its data are there; what is wrong with them is an error."""
@@ -34,6 +36,7 @@ class SiteProcess:
         self.process = context.Process(target=_serve, args=(theirs, *self.arguments), daemon=True)
         self.process.start()
         theirs.close()
+        self._asked = None
         try:
             kind, text = self.pipe.recv()
         except EOFError:
@@ -44,21 +47,34 @@ class SiteProcess:
             raise SteelyardError(text)
 
     def answer(self, parcel: Parcel, wait: Callable[[], None]) -> Parcel | None:
-        """The answer to a question; None if the process died of it twice. `wait` is called meanwhile."""
+        """The answer to a question; None if the process died of it twice. `wait` is called meanwhile.
+
+        If `wait` raises an error, the process works on. Asked the same again, it gives that answer; asked
+        something else, it finishes first, and the answer that nobody waits for is dropped.
+        """
         for _ in range(TRIES):
             if self.process is None or not self.process.is_alive():
                 self.start()
             assert self.pipe is not None
             try:
-                for piece in to_bytes(parcel):
-                    self.pipe.send_bytes(piece)
-                while not self.pipe.poll(1.0):
-                    wait()
-                return _receive(self.pipe)
+                if self._asked is not None and self._asked != parcel.header:
+                    self._receive(wait)
+                if self._asked is None:
+                    for piece in to_bytes(parcel):
+                        self.pipe.send_bytes(piece)
+                    self._asked = parcel.header
+                return self._receive(wait)
             except (EOFError, OSError):
                 assert self.process is not None
                 self.process.join()
         return None
+
+    def _receive(self, wait: Callable[[], None]) -> Parcel:
+        assert self.pipe is not None
+        while not self.pipe.poll(1.0):
+            wait()
+        answer, self._asked = _receive(self.pipe), None
+        return answer
 
     def _ending(self) -> str:
         code = self.process.exitcode if self.process is not None else None
