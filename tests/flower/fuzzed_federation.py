@@ -1,4 +1,4 @@
-"""A federation of two honest clients and a hostile one, whose answers are fuzzed on their way."""
+"""A federation of two honest clients and hostile ones, whose answers are fuzzed on their way."""
 
 import json
 import math
@@ -32,8 +32,7 @@ from steelyard.sites import Answer, Profile, Task
 from steelyard.types import Broadcast, Failure, Message, Reply
 
 CLASSES = 3
-HONEST, HOSTILE = ("ada", "bob"), "eve"
-CLIENTS = [*HONEST, HOSTILE]
+HONEST = ("ada", "bob")
 GROUPS = (HEADERS, TEXTS, ARRAYS, RECORDS, MESSAGES, CONTENTS)
 OWN = ("status", "num_examples", "loss", "steps", "norm", "accuracy", "evaluation")
 """What the row of a client says that no other client may change."""
@@ -63,9 +62,12 @@ class ServerTest:
 
 
 class LocalSites:
-    """The same clients in this process; the hostile one fails."""
+    """The same clients in this process; the hostile ones fail."""
 
-    about, clients = "local", tuple(CLIENTS)
+    about = "local"
+
+    def __init__(self, clients: Sequence[str]) -> None:
+        self.clients = tuple(clients)
 
     def profiles(self, clients: Sequence[str]) -> Mapping[str, Profile]:
         return {client: profile(client) for client in clients}
@@ -80,7 +82,7 @@ class LocalSites:
         seconds: float | None = None,
     ) -> Iterator[Answer | Failure]:
         for client in sorted({*train, *evaluate}):
-            if client == HOSTILE:
+            if client not in HONEST:
                 yield Failure(client, "training", "gave up")
             else:
                 yield honest_answer(client, Task(broadcast, client in train, client in evaluate, detail))
@@ -93,14 +95,14 @@ class LocalSites:
 
 
 class Fuzzer:
-    """Answers questions: those to the hostile client with up to three changes to what is honest."""
+    """Answers questions: those to hostile clients with up to three changes to what is honest."""
 
     def __init__(self, seed: int) -> None:
         self.draw, self.answers, self.not_finite = Random(seed), 0, 0
-        self.made: dict[int, list[str]] = {}
-        """The changes in the last answer of each round, by name."""
-        self.refused: set[int] = set()
-        """Rounds whose last answer must not be used."""
+        self.made: dict[tuple[int, str], list[str]] = {}
+        """The changes in the last answer of each hostile client in each round, by name."""
+        self.refused: set[tuple[int, str]] = set()
+        """Those that must not be used."""
 
     def __call__(self, client: str, question: RecordDict, id: str) -> RecordDict | list[Sent]:
         parcel = wire.from_records(question)
@@ -110,7 +112,7 @@ class Fuzzer:
         task, _ = messages.read_task(parcel)
         self.not_finite += not bool(task.broadcast.message.mean.isfinite().all())
         answer = messages.answer_parcel(envelope, honest_answer(client, task))
-        if client != HOSTILE:
+        if client in HONEST:
             return wire.to_records(answer)
         if not task.train:
             failed = messages.answer_parcel(envelope, Failure(client, "training", "gave up"))
@@ -123,11 +125,11 @@ class Fuzzer:
             self.answers += 1
             made = self.changes()
             sent = self.changed(answer, id, made)
-            round = answer.header["round"]
-            self.made[round] = [each.name for each in made]
-            self.refused.discard(round)
+            place = (answer.header["round"], answer.header["client"])
+            self.made[place] = [each.name for each in made]
+            self.refused.discard(place)
             if len(made) == 1 and made[0].refused:
-                self.refused.add(round)
+                self.refused.add(place)
             yield sent
             if sent.proto.metadata.reply_to_message_id == id:
                 return
@@ -170,13 +172,17 @@ class Findings(NamedTuple):
     """By which the most memory that the process ever had has grown."""
     wrongly_used: list[Any]
     changed: int
-    """Rows of honest clients that differ from those of the run in which the hostile one fails."""
+    """Rows of honest clients that differ from those of the run in which the hostile ones fail."""
     bad_texts: list[str]
     """Reasons that are empty, too long, or have characters that cannot be printed."""
     not_finite: int
     """Models and metrics of rounds."""
     missing: int
-    """Rounds without a row for the hostile client, and rows of no client."""
+    """Rows of hostile clients that are not there, and rows of no client."""
+
+
+def names(hostile: int) -> list[str]:
+    return [*HONEST, *(f"eve-{number:02d}" for number in range(hostile))]
 
 
 def recorded_run(path: Path, sites: Any, rounds: int) -> Run:
@@ -190,51 +196,48 @@ def recorded_run(path: Path, sites: Any, rounds: int) -> Run:
     return Run(path)
 
 
-def clean_run(folder: Path, rounds: int) -> Run:
-    """The run in which the hostile client fails in every round."""
-    return recorded_run(folder / "clean", LocalSites(), rounds)
-
-
-def fuzz(folder: Path, rounds: int, seed: int, clean: Run) -> Findings:
-    """Run with the hostile client, and compare the record with that of a clean run of as many rounds."""
+def fuzz(folder: Path, rounds: int, hostile: int, seed: int) -> Findings:
+    """Run with hostile clients, and again with the same clients failing, and compare the records."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    fuzzer = Fuzzer(seed)
-    channel = LinkChannel(CLIENTS, fuzzer)
-    sites = RemoteSites(CLIENTS, channel, "a spec", "0" * 32, folder / "kept")
+    fuzzer, clients = Fuzzer(seed), names(hostile)
+    channel = LinkChannel(clients, fuzzer)
+    sites = RemoteSites(clients, channel, "a spec", "0" * 32, folder / "kept")
     try:
         attacked = recorded_run(folder / "attacked", sites, rounds)
     finally:
         channel.close()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return compare(attacked, clean, fuzzer, grown)
+    return compare(attacked, recorded_run(folder / "clean", LocalSites(clients), rounds), fuzzer, grown)
 
 
 def compare(attacked: Run, clean: Run, fuzzer: Fuzzer, megabytes: float) -> Findings:
-    rows = attacked.clients
-    theirs = {row["round"]: row for row in rows if row["client"] == HOSTILE}
-    used = {round for round, row in theirs.items() if row["status"] == "used"}
-    wanted = {(row["round"], row["client"]): row for row in clean.clients if row["client"] in HONEST}
-    mine = [row for row in rows if row["client"] in HONEST]
+    rows = {(row["round"], row["client"]): row for row in attacked.clients}
+    theirs = {place: row for place, row in rows.items() if place[1] not in HONEST}
+    used = {place for place, row in theirs.items() if row["status"] == "used"}
+    mixed = {round for round, _ in used}
+    wanted = {(row["round"], row["client"]): row for row in clean.clients}
     texts = [
         text for row in theirs.values() for text in (row["status"], row.get("evaluation")) if text is not None
     ]
-    finite = [value for row in attacked.rounds for value in row.values() if value is not None]
+    numbers = [value for row in attacked.rounds for value in row.values() if value is not None]
     return Findings(
         fuzzer.answers,
         len(used),
         sum(row.get("evaluation") is not None for row in theirs.values()),
         megabytes,
-        [(round, fuzzer.made[round]) for round in sorted(used & fuzzer.refused)],
-        sum(_differ(row, wanted[row["round"], row["client"]], row["round"] in used) for row in mine)
-        + len(wanted)
-        - len(mine),
+        [(*place, fuzzer.made[place]) for place in sorted(used & fuzzer.refused)],
+        sum(
+            _differ(rows.get(place, {}), row, place[0] in mixed)
+            for place, row in wanted.items()
+            if place[1] in HONEST
+        ),
         [text for text in texts if not text.isprintable() or not 0 < len(text) <= MAX_REASON],
-        fuzzer.not_finite + sum(not math.isfinite(value) for value in finite),
-        len(attacked.rounds) - len(theirs) + len(rows) - len(mine) - len(theirs),
+        fuzzer.not_finite + sum(not math.isfinite(value) for value in numbers),
+        len(rows.keys() ^ wanted.keys()) + len(attacked.clients) - len(rows),
     )
 
 
-def _differ(row: Mapping[str, Any], wanted: Mapping[str, Any], used: bool) -> bool:
-    """Whether two rows differ; if the hostile client took part, in what is the client's own."""
-    names = OWN if used else {*row, *wanted}
+def _differ(row: Mapping[str, Any], wanted: Mapping[str, Any], mixed: bool) -> bool:
+    """Whether two rows differ; if a hostile client took part, in what is the client's own."""
+    names = OWN if mixed else {*row, *wanted}
     return any(row.get(name) != wanted.get(name) for name in names)
