@@ -1,4 +1,4 @@
-"""The data of one site. This file runs at the site, with `--data site_data:load`; nothing in it is sent anywhere.
+"""The data of one site. This file runs at the site (`--data site_data:load`); nothing in it is sent anywhere.
 
 As it is, each site takes its share of scikit-learn's digits, so that the deployment can be tried at once.
 Replace the body of `load` by code that reads your own data.
@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 import steelyard as sy
 
-SITES = @SITES@
+SITES = "@NAMES@".split(", ")
 
 
 def load(site: str) -> sy.Client:
