@@ -167,9 +167,9 @@ def _answer_tasks(
             try:
                 text = _answer(task, process, node)
                 log(f"{invitation.site}: {text}")
-            except (*ConnectionLost, SteelyardError) as error:
+            except Exception as error:  # whatever Flower raises: it is told after a minute, and asks again
                 task.close()
-                log(f"{invitation.site}: an answer was lost: {error}")
+                log(f"{invitation.site}: an answer was lost: {type(error).__name__}: {error}")
     finally:
         source.close()
     return answered

@@ -44,7 +44,11 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPushError,
+    inflate_object_from_contents,
+    push_objects,
+)
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -58,7 +62,8 @@ MESSAGE_TYPE = "train"
 HEARTBEAT_SECONDS = 10.0
 MAX_OBJECTS = 100_000  # pieces of one message; Flower cuts arrays into pieces of 5 MiB
 MAX_DESCRIBED = 4 << 20  # bytes of a message besides the pieces of its arrays
-ConnectionLost = (httpx.HTTPError, OSError)
+ConnectionLost = (httpx.HTTPError, OSError, ObjectPushError)
+"""What is raised when a request, or a message, did not get through."""
 
 _APP = {
     "pyproject.toml": b"""[project]

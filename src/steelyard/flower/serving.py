@@ -274,4 +274,5 @@ class _Reporter:
 
     def stop(self) -> None:
         if self.status.phase != "finished":
-            self.phase("stopped")
+            self.status.phase = "stopped"
+            self.status.write(self.path)

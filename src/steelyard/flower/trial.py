@@ -36,7 +36,8 @@ def try_deployment(
         def check(status: Status) -> None:
             for site in sites:
                 if site.has_ended:
-                    raise SteelyardError(f"{site.name} ended: {site.said().strip().splitlines()[-1:]}")
+                    last = site.said().strip().splitlines()[-1:] or [site.ending()]
+                    raise SteelyardError(f"{site.name} ended: {last[0]} (its log is {site.log})")
             watch(status)
 
         return serve(made, *observers, trust=trust, with_proxy=False, log=log, watch=check)
