@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.flower.status import SiteStatus, Status
+from steelyard.report.console import plain
 
 BAR = 10
 MAX_SITES = 40
@@ -35,7 +36,7 @@ def _sites(status: Status) -> Table:
     for name, site in sites[:MAX_SITES]:
         answered = f"round {site.answered}" if site.answered else ""
         weight = Text() if site.weight is None else _weight(site.weight, heaviest)
-        verdict = Text(site.verdict, style="" if site.verdict == "used" else "red")
+        verdict = Text(plain(site.verdict).strip(), style="" if site.verdict == "used" else "red")
         state = _state(site, status.phase in OVER)
         table.add_row(Text(name), state, Text(_ago(site.seen)), Text(answered), weight, verdict)
     if len(sites) > MAX_SITES:
