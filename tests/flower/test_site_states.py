@@ -19,7 +19,7 @@ def rounds(folder: Path, run: str = RUN) -> list[int]:
 
 def train(states: SiteStates, round: int, after: int, keep: int = 0, run: str = RUN) -> float:
     """One round of a site that adds 1 to its state, if it has one; returns what it began with."""
-    states.open(run, after, keep, needed=True)
+    states.open(run, after, keep, needed=True, round=round)
     old = float(states.get("oslo").get("layer", torch.zeros(())))
     states.put(round, {"oslo": {"layer": torch.tensor(float(round))}})
     return old
@@ -43,9 +43,11 @@ def test_a_site_goes_back_when_the_server_does(tmp_path: Path) -> None:
     for round in range(1, 6):
         train(states, round, round - 1)
     assert train(states, 3, 2) == 2
-    assert rounds(tmp_path) == [1, 2, 3], "later states are of rounds that never were"
+    assert train(states, 5, 3) == 3
+    assert rounds(tmp_path) == [1, 2, 3, 5], "what it had of round 4 is of a round that never was"
     assert train(states, 1, 0) == 0
-    assert rounds(tmp_path) == [1]
+    assert train(states, 9, 0, keep=8) == 0
+    assert rounds(tmp_path) == [9]
 
 
 def test_states_that_neither_side_can_need_are_removed(tmp_path: Path) -> None:
@@ -75,6 +77,15 @@ def test_a_state_whose_answer_was_lost_does_not_replace_the_one_that_the_server_
         assert train(states, 11, 7, keep=10) == 7
     assert train(states, 12, 11, keep=10) == 11
     assert train(states, 11, 7, keep=10) == 7, "the server resumed after round 10"
+
+
+def test_a_question_that_comes_late_removes_no_state_of_a_later_round(tmp_path: Path) -> None:
+    """It was asked twice, and the site has answered the next rounds since."""
+    states = SiteStates(tmp_path)
+    for round in (1, 2, 3):
+        train(states, round, round - 1)
+    assert train(states, 2, 1) == 1
+    assert train(states, 4, 3, keep=1) == 3
 
 
 def test_missing_private_layers_are_refused_and_a_missing_history_begins_anew(tmp_path: Path) -> None:

@@ -52,5 +52,6 @@ class Answering:
             with signals_noted():
                 return run_contained(mine.site, "reading", self.site.profile)
         task, states = read_task(parcel)
-        self.states.open(envelope.run, **dataclasses.asdict(states), needed=bool(self.site.working.start))
+        private = bool(self.site.working.start)
+        self.states.open(envelope.run, **dataclasses.asdict(states), needed=private, round=envelope.round)
         return self.site.answer(task)

@@ -24,10 +24,11 @@ class SiteStates:
     def __init__(self, folder: Path) -> None:
         self.folder, self.run, self.state = folder, "", EMPTY
 
-    def open(self, run: str, after: int, keep: int, needed: bool) -> None:
+    def open(self, run: str, after: int, keep: int, needed: bool, round: int = 0) -> None:
         """Take the state after a round, and remove the ones that neither side can need any more.
 
-        `needed`: the client has private layers, so that a missing state is an error.
+        `needed`: the client has private layers, so that a missing state is an error. `round` is the one to
+        train in: states between `after` and `round` are of answers that never reached the server.
         """
         if not RUN.fullmatch(run):
             raise InputError("the server sent a run id of the wrong form.")
@@ -42,9 +43,9 @@ class SiteStates:
                 "a copy, or begin a new run."
             )
         files = self._files()
-        oldest = max((round for round in files if round <= min(after, keep)), default=0)
-        for round, old in files.items():
-            if round < oldest or round > after:  # a later one: its answer never reached the server
+        oldest = max((each for each in files if each <= min(after, keep)), default=0)
+        for each, old in files.items():
+            if each < oldest or after < each < round:
                 old.unlink(missing_ok=True)
 
     def get(self, client: ClientId) -> State:
