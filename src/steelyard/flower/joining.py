@@ -123,6 +123,7 @@ class _SuperNode(Child):
 
 
 MEANINGS = {
+    "connection was interrupted": "the connection was interrupted",
     "Failed to activate": "the server has not admitted this key, or holds the site's last connection (1 min)",
     "Invalid SuperNode authentication": "the server does not know this site's key, or the clocks differ",
 }
