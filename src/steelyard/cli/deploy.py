@@ -1,15 +1,16 @@
 """`steelyard deploy`: a real federation, across machines."""
 
+import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
 from steelyard.cli.signals import explained
-from steelyard.errors import InputError
+from steelyard.errors import unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +72,7 @@ def new(
     sites: Annotated[str, typer.Option(help="The names of the sites, separated by commas.")],
     host: Annotated[str, typer.Option(help="The server's name or address, as the sites see it.")],
     port: Annotated[int, typer.Option(help="The port that the sites connect to.")] = 9443,
+    as_json: Json = False,
 ) -> None:
     """Make the folder of a new deployment: spec, settings, keys, and a README.
 
@@ -86,9 +88,12 @@ def new(
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     made = new_deployment(folder, names, host, port)
-    print(f"made {made}; its README.md has the next steps, which begin with:")
-    print(f"  steelyard deploy invite {folder}  # an invitation for each site")
-    print(f"  steelyard deploy serve {folder}   # wait for the sites, then run")
+    text = (
+        f"made {made}; its README.md has the next steps, which begin with:\n"
+        f"  steelyard deploy invite {folder}  # an invitation for each site\n"
+        f"  steelyard deploy serve {folder}   # wait for the sites, then run"
+    )
+    _tell(text, as_json, folder=str(made), sites=sorted(names))
 
 
 @app.command()
@@ -100,6 +105,7 @@ def invite(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for the files.")] = Path(),
     trust: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Write an invitation for each site: the server's address and certificate, and the spec.
 
@@ -109,10 +115,14 @@ def invite(
     from steelyard.flower.deployment import INVITATION, invitation_for, load_deployment
 
     deployment = load_deployment(folder, permission(trust))
-    for site in sites or deployment.settings.sites:
-        path = out / f"{site}{INVITATION}"
+    paths = {site: out / f"{site}{INVITATION}" for site in sites or deployment.settings.sites}
+    for site, path in paths.items():
         invitation_for(deployment, site).write(path)
-        print(f"wrote {path}; at {site}: steelyard deploy join {path.name} --data site_data:load")
+    lines = [
+        f"wrote {path}; at {site}: steelyard deploy join {path.name} --data site_data:load"
+        for site, path in paths.items()
+    ]
+    _tell("\n".join(lines), as_json, invitations={site: str(path) for site, path in paths.items()})
 
 
 @app.command()
@@ -133,6 +143,7 @@ def join(
         int, typer.Option(min=1, help="Threads to train with. With 1, the numbers are those of a simulation.")
     ] = 1,
     trust: Trust = False,
+    lines: Annotated[bool, typer.Option("--json", help="Print every line as a JSON object.")] = False,
 ) -> None:
     """Take part as a site: answer the server until this command is stopped.
 
@@ -151,7 +162,9 @@ def join(
     from steelyard.flower.joining import join as join_federation
 
     try:
-        join_federation(invitation, data, home=home, trust=trust, threads=threads, log=_print)
+        join_federation(
+            invitation, data, home=home, trust=trust, threads=threads, log=_print_json if lines else _print
+        )
     except KeyboardInterrupt as interrupt:
         raise explained(interrupt, "the same command joins again.") from None
 
@@ -163,7 +176,7 @@ def admit(
     keys: Annotated[
         list[Path], typer.Argument(metavar="KEY.pub...", help="Public keys, named after their sites.")
     ],
-    trust: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Allow the sites with these public keys to connect, at once if the server is running.
 
@@ -171,11 +184,11 @@ def admit(
     compare the output of `ssh-keygen -lf NAME.pub` by telephone.
     """
     from steelyard.flower import founding
-    from steelyard.flower.deployment import load_deployment
+    from steelyard.flower.deployment import load_settings
 
-    deployment = load_deployment(folder, permission(trust))
-    for key in keys:
-        print(f"admitted {founding.admit(deployment.folder, deployment.settings.sites, key)}")
+    known = load_settings(folder).sites
+    admitted = [founding.admit(folder, known, key) for key in keys]
+    _tell(f"admitted {', '.join(admitted)}", as_json, admitted=admitted)
 
 
 @app.command()
@@ -183,31 +196,29 @@ def admit(
 def remove(
     folder: Folder,
     site: Annotated[str, typer.Argument(metavar="SITE", help="The name of the site.")],
-    trust: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Disconnect a site and refuse its key from now on; to come back, it needs a new key."""
-    from steelyard.flower.deployment import load_deployment
+    from steelyard.flower import founding
+    from steelyard.flower.deployment import load_settings
 
-    deployment = load_deployment(folder, permission(trust))
-    deployment.check_site(site)
-    file = deployment.public_key_file(site)
-    if not file.is_file():
-        raise InputError(f"{site} is not admitted.")
-    file.unlink()
-    print(f"removed {site}")
+    if site not in (known := load_settings(folder).sites):
+        raise unknown("site", site, known)
+    founding.remove(folder, site)
+    _tell(f"removed {site}", as_json, removed=site)
 
 
 @app.command()
 @guarded
-def renew(folder: Folder, trust: Trust = False) -> None:
+def renew(folder: Folder, as_json: Json = False) -> None:
     """Give the server a new key and certificate; sites need not do anything."""
     from steelyard.flower.credentials import SERVER, days_left, renew_server_certificate
-    from steelyard.flower.deployment import load_deployment
+    from steelyard.flower.deployment import SECRETS, load_settings
 
-    deployment = load_deployment(folder, permission(trust))
-    renew_server_certificate(deployment.secrets, deployment.settings.host)
-    days = days_left(deployment.secrets / SERVER)
-    print(f"the new certificate is valid for {days:.0f} days; restart `deploy serve` to use it")
+    renew_server_certificate(folder / SECRETS, load_settings(folder).host)
+    days = int(days_left(folder / SECRETS / SERVER))
+    text = f"the new certificate is valid for {days} days; restart `deploy serve` to use it"
+    _tell(text, as_json, days=days)
 
 
 @app.command()
@@ -270,6 +281,15 @@ def status(folder: Folder, as_json: Json = False) -> None:
 
     found = read_status(folder / STATUS)
     show_values({**asdict(found), "missing": found.missing}, lambda: status_report(found), as_json)
+
+
+def _tell(text: str, as_json: bool, **values: Any) -> None:
+    """Say what was done, in words or as JSON."""
+    print(json.dumps(values) if as_json else text)
+
+
+def _print_json(text: str) -> None:
+    print(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "text": text}), flush=True)
 
 
 def _print(text: str) -> None:

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
+import httpx
 from flwr.app import Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ObjectTree
@@ -208,10 +210,10 @@ class SuperLinkChannel(TaskChannel):
         known = {bytes(node.public_key): int(node.node_id) for node in control.nodes()}
         for key in known.keys() - set(admitted.values()):
             control.unregister(known[key])
-        self.nodes = {
-            known[key] if key in known else control.register(client, key): client
-            for client, key in admitted.items()
-        }
+        self.nodes = {}
+        for client, key in admitted.items():
+            with suppress(httpx.HTTPStatusError):  # a key that Flower refuses is not connected, that is all
+                self.nodes[known[key] if key in known else control.register(client, key)] = client
         self._admitted = admitted
 
     def connected(self) -> Mapping[ClientId, str]:

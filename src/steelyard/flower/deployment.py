@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -114,6 +115,14 @@ class Deployment:
 
 def load_deployment(folder: Path, trust: Permission = False) -> Deployment:
     """The deployment in a folder."""
+    settings = load_settings(folder)
+    if (place := str(folder.resolve())) not in sys.path:
+        sys.path.append(place)  # for code of the user's own that the spec names
+    return Deployment(folder.resolve(), settings, load_spec(folder / SPEC_FILE, trust=trust))
+
+
+def load_settings(folder: Path) -> Settings:
+    """What `deployment.toml` in a folder says; imports no code."""
     path = folder / SETTINGS
     try:
         table = tomllib.loads(path.read_text("utf-8"))
@@ -121,7 +130,7 @@ def load_deployment(folder: Path, trust: Permission = False) -> Deployment:
         raise InputError(f"{folder} is no deployment: `steelyard deploy new {folder}` makes one.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}.") from None
-    return Deployment(folder.resolve(), checked(table, path), load_spec(folder / SPEC_FILE, trust=trust))
+    return checked(table, path)
 
 
 def checked(table: Mapping[str, Any], where: Path | str) -> Settings:

@@ -4,6 +4,7 @@ import getpass
 import json
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,7 +25,7 @@ from steelyard.flower.deployment import (
 )
 from steelyard.specs.schema import Spec
 
-UNITS = "systemd"
+UNITS, REMOVED = "systemd", "removed"
 
 
 def new_deployment(folder: Path, sites: Sequence[str], host: str, port: int = 9443) -> Path:
@@ -107,7 +108,21 @@ def admit(folder: Path, known: Sequence[str], public_key: Path) -> str:
     for other in sorted((folder / SITES).glob("*.pub")):
         if other.stem != site and credentials.public_key_of(other) == key:
             raise InputError(f"{public_key} is the key of {other.stem}: every site makes a key of its own.")
+    if any(credentials.public_key_of(old) == key for old in (folder / SITES / REMOVED).glob("*.pub")):
+        raise InputError(
+            f"{public_key} was removed, and a removed key cannot come back: at {site}, delete {site}.key and "
+            "join again, which makes a new one."
+        )
     partial = folder / SITES / f"{site}.pub.partial"
     shutil.copyfile(public_key, partial)
     partial.replace(folder / SITES / f"{site}.pub")
     return site
+
+
+def remove(folder: Path, site: str) -> None:
+    """Take a site's key away for good."""
+    file = folder / SITES / f"{site}.pub"
+    if not file.is_file():
+        raise InputError(f"{site} is not admitted.")
+    (folder / SITES / REMOVED).mkdir(exist_ok=True)
+    file.replace(folder / SITES / REMOVED / f"{site}-{time.time_ns()}.pub")

@@ -115,11 +115,12 @@ class _SuperNode(Child):
 
     def reason(self) -> str:
         """Why it ended, in the words of Flower's log."""
-        told = [line.strip() for line in self.said().splitlines() if "[code" in line or "rror" in line]
+        lines = [line.strip() for line in self.said().splitlines()]
+        told = [line for line in lines if ("[code" in line or "rror" in line) and "asyncio" not in line]
         for words, meaning in MEANINGS.items():
             if any(words in line for line in told[-3:]):
                 return meaning
-        return told[-1][:200] if told else "the SuperNode ended"
+        return told[-1][:200] if told else "the connection ended"
 
 
 MEANINGS = {
@@ -196,8 +197,9 @@ def _answer(task: TaskConnection, process: SiteProcess, node: Child) -> str:
     answer = process.answer(question, check) or _failure(question, process.ending)
     task.push([Message(to_records(answer), reply_to=message)], number)
     task.finish()
-    round = question.header.get("round")
-    done = "gave its profile" if not round else f"answered round {round}"
+    round, trains = question.header.get("round"), question.header.get("train")
+    done = f"answered round {round}" if trains else f"scored the model of round {int(round or 1) - 1}"
+    done = done if round else "gave its profile"
     return f"{done}, but failed: {answer.header['reason']}" if "reason" in answer.header else done
 
 

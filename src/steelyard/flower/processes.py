@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,12 +23,12 @@ QUIET = {
 STOP_SECONDS = 5.0
 MAX_LOG = 20 << 20  # bytes, after which a log begins anew
 _LAUNCH = """
-import ctypes, os, signal, sys
+import ctypes, os, sys
 if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, int(sys.argv[2]), 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
-os.execvp(sys.argv[2], sys.argv[2:])
+os.execvp(sys.argv[3], sys.argv[3:])
 """
 
 
@@ -35,10 +36,17 @@ class Child:
     """A program that is started again if it ends, and that ends with this process, also by kill -9."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        end: signal.Signals = signal.SIGKILL,
     ) -> None:
+        """`end` is the signal that the program gets when this process is gone; one that has processes of its
+        own must get the chance to end them."""
         self.name, self.command, self.log = name, [str(word) for word in command], log
-        self.env = {**os.environ, **QUIET, **(env or {})}
+        self.env, self.end = {**os.environ, **QUIET, **(env or {})}, end
         self.process: subprocess.Popen[bytes] | None = None
         self.started, self._begin = 0.0, 0
 
@@ -46,7 +54,7 @@ class Child:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.is_file() and self.log.stat().st_size > MAX_LOG:
             self.log.replace(self.log.with_suffix(".old.log"))
-        launch = [sys.executable, "-I", "-c", _LAUNCH, str(os.getpid()), *self.command]
+        launch = [sys.executable, "-I", "-c", _LAUNCH, str(os.getpid()), str(int(self.end)), *self.command]
         with self.log.open("ab") as file:
             self._begin = file.tell()
             self.process = subprocess.Popen(

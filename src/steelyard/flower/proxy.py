@@ -5,6 +5,7 @@ could submit a run. So the SuperLink listens on loopback only, and the proxy pas
 """
 
 import shutil
+import signal
 from pathlib import Path
 
 from steelyard.flower import credentials
@@ -77,4 +78,4 @@ def proxy(secrets: Path, logs: Path, port: int, internal: int) -> Child | None:
     config = write_config(secrets, logs, port, internal)
     logs.mkdir(parents=True, exist_ok=True)
     command: list[str | Path] = [program, "-c", config, "-p", secrets, "-g", "daemon off;"]
-    return Child("proxy", command, logs / "proxy-output.log")
+    return Child("proxy", command, logs / "proxy-output.log", end=signal.SIGTERM)

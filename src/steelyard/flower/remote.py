@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from steelyard.client.private_state import Versions
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import messages
 from steelyard.flower.channel import POLL_SECONDS, Channel, LostError, Problem
 from steelyard.flower.messages import Envelope, States
@@ -40,7 +40,7 @@ class Patience:
     round: float = 600.0
     """For an answer, if the spec sets no `round_seconds`."""
     offline: float = 120.0
-    """For a site that is not connected, before the round goes on without it."""
+    """For a site that is not connected; later rounds go on without it at once, until it is back."""
     profile: float = 120.0
     """For a site's profile, before the first round."""
 
@@ -72,17 +72,23 @@ class RemoteSites:
         self.commits: list[int] = [0]
         self._connected: Mapping[ClientId, str] = {}
         self._look_at = 0.0
+        self._left: dict[ClientId, float] = {}
+        """When the server first missed each site that is not connected."""
 
     def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
         """The profiles of these clients. A run that is resumed uses those that it began with."""
-        kept = self._kept_profiles()
+        kept, reasons = self._kept_profiles(), dict[ClientId, str]()
         missing = [client for client in clients if client not in kept]
         asked = {client: Question(self._envelope(client, 0), {}) for client in missing}
         for client, found in self._ask(asked, {}, self.patience.profile, SLACK_BYTES, messages.read_profile):
             if isinstance(found, Failure):
-                self.log(f"{client} gave no profile: {one_line(found.reason)}")
+                reasons[client] = one_line(found.reason)
+                self.log(f"{client} gave no profile: {reasons[client]}")
             else:
                 kept[client] = found
+        if clients and not kept:
+            told = "; ".join(f"{client}: {reason}" for client, reason in sorted(reasons.items()))
+            raise SteelyardError(f"no site can take part ({told}).")
         self._keep_profiles(kept)
         return {client: kept[client] for client in clients if client in kept}
 
@@ -120,7 +126,7 @@ class RemoteSites:
         """The answer or failure of each client; a question that got lost is asked again until the end."""
         end = time.monotonic() + seconds
         record = array_record(arrays)
-        open_, offline = dict(questions), dict[ClientId, float]()
+        open_ = dict(questions)
         waiting: dict[ClientId, str] = {}
         asked_on: dict[ClientId, str] = {}
         why: dict[ClientId, str] = {}
@@ -129,7 +135,6 @@ class RemoteSites:
             try:
                 connected = self.connected(open_)
                 for client in open_:
-                    offline[client] = 0.0 if client in connected else offline.get(client) or now
                     if client in waiting and connected.get(client, asked_on[client]) != asked_on[client]:
                         why[client] = "its connection ended"
                         del waiting[client]
@@ -153,23 +158,27 @@ class RemoteSites:
                 self.log(f"{error}; connecting again")
                 self.channel.reopen()
                 waiting, self._look_at = {}, 0.0
-            for client in [each for each in open_ if self._is_given_up(offline.get(each, 0.0), now, end)]:
+            for client in [each for each in open_ if now >= end or self._away(each) > self.patience.offline]:
                 del open_[client]
                 waiting.pop(client, None)
-                gone = offline.get(client) and now - offline[client]
-                reason = f"not connected for {gone:.0f} s" if gone else f"no answer within {seconds:g} s"
+                away = self._away(client)
+                reason = f"not connected for {away:.0f} s" if away else f"no answer within {seconds:g} s"
                 yield client, Failure(client, LATE, reason + (f" ({why[client]})" if client in why else ""))
             if open_:
                 time.sleep(POLL_SECONDS)
 
-    def _is_given_up(self, offline: float, now: float, end: float) -> bool:
-        return now >= end or bool(offline and now - offline >= self.patience.offline)
+    def _away(self, client: ClientId) -> float:
+        """Seconds since the server first missed a site that is not connected; 0 if it is."""
+        return time.monotonic() - self._left[client] if client in self._left else 0.0
 
     def connected(self, waiting: Collection[ClientId] = ()) -> Mapping[ClientId, str]:
         """The clients whose sites are connected, each with its connection; looked at once a second."""
         if time.monotonic() >= self._look_at:
             self._connected = self.channel.connected()
-            self._look_at = time.monotonic() + LOOK_SECONDS
+            now = time.monotonic()
+            self._look_at = now + LOOK_SECONDS
+            missing = [client for client in self.clients if client not in self._connected]
+            self._left = {client: self._left.get(client, now) for client in missing}
         self.watch({*self._connected}, {*waiting})
         return self._connected
 

@@ -8,7 +8,9 @@ came over the network (Flower's app bundles are not unpacked), and its data and 
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,12 @@ from flwr.proto.control_pb2 import (
     UnregisterNodeRequest,
 )
 from flwr.proto.fab_pb2 import Fab
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+)
 from flwr.proto.node_pb2 import Node, NodeInfo
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
@@ -60,6 +67,7 @@ from flwr.supercore.task_identity import TaskIdentity
 SERVER_TASK, SITE_TASK = "flwr-serverapp", "flwr-clientapp"
 MESSAGE_TYPE = "train"
 HEARTBEAT_SECONDS = 10.0
+PULLS_AT_ONCE = 4
 MAX_OBJECTS = 100_000  # pieces of one message; Flower cuts arrays into pieces of 5 MiB
 MAX_DESCRIBED = 4 << 20  # bytes of a message besides the pieces of its arrays
 ConnectionLost = (httpx.HTTPError, OSError, ObjectPushError)
@@ -181,21 +189,24 @@ class TaskConnection:
         if len(ids) > MAX_OBJECTS:
             raise UnreadableError(f"a message of {len(ids)} pieces")
         left = max_bytes - sum(map(len, contents.values()))
-        for id in ids:
-            if id in contents:
-                continue
-            answer = self.client.PullObject(
-                PullObjectRequest(node=Node(node_id=node), run_id=self.run, object_id=id)
-            )
-            if not answer.object_found:
-                raise UnreadableError("a message with missing pieces")
-            if not answer.object_available:
-                return False
-            left -= len(answer.object_content)
-            if left < 0:
-                raise UnreadableError(f"a message of more than {max_bytes:.0f} bytes")
-            contents[id] = answer.object_content
+        missing = [id for id in ids if id not in contents]
+        with ThreadPoolExecutor(PULLS_AT_ONCE) as pool:
+            for first in range(0, len(missing), PULLS_AT_ONCE):
+                some = missing[first : first + PULLS_AT_ONCE]
+                for id, answer in zip(some, pool.map(partial(self._object, node), some), strict=True):
+                    if not answer.object_found:
+                        raise UnreadableError("a message with missing pieces")
+                    if not answer.object_available:
+                        return False
+                    left -= len(answer.object_content)
+                    if left < 0:
+                        raise UnreadableError(f"a message of more than {max_bytes:.0f} bytes")
+                    contents[id] = answer.object_content
         return True
+
+    def _object(self, node: int, id: str) -> PullObjectResponse:
+        request = PullObjectRequest(node=Node(node_id=node), run_id=self.run, object_id=id)
+        return self.client.PullObject(request)
 
     def confirm(self, message_id: str, node: int) -> None:
         self.client.ConfirmMessageReceived(

@@ -1,7 +1,6 @@
 """The server of a deployment: SuperLink, proxy and the round loop. It resumes where it was by itself."""
 
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import credentials
 from steelyard.flower.building import build_server, check_server
 from steelyard.flower.channel import POLL_SECONDS, LostError, SuperLinkChannel
-from steelyard.flower.deployment import LOGS, RUNS, STATUS, Deployment, load_deployment
+from steelyard.flower.deployment import LOGS, RUNS, SETTINGS, STATUS, Deployment, load_deployment
 from steelyard.flower.processes import Child, flower_program
 from steelyard.flower.proxy import proxy
 from steelyard.flower.remote import Patience, RemoteSites
@@ -32,7 +31,7 @@ from steelyard.specs.running import recorder_for
 from steelyard.types import Round
 
 KEPT = "sites"
-RUN_ID, HASH = "deployment_run", "deployment_hash"
+RUN_ID, HASH, NAMES = "deployment_run", "deployment_hash", "deployment_sites"
 Log = Callable[[str], None]
 
 
@@ -51,7 +50,6 @@ def serve(
     `again` begins a new run although the last one is finished or was of another spec. `anyway` resumes in a
     changed environment. `watch` is called with the status several times a second.
     """
-    sys.path.append(str(Path(folder).resolve()))  # for code of the user's own that the spec names
     deployment = load_deployment(Path(folder), trust)
     settings, spec = deployment.settings, deployment.spec
     check_server(spec, settings)
@@ -127,13 +125,21 @@ def open_run(deployment: Deployment, again: bool, anyway: bool, log: Log) -> Ope
             f"the run in {last.path} is not finished, and the spec has changed since: undo that to go on "
             "with it, or begin another with --again."
         )
+    if last.meta.get(NAMES) != " ".join(deployment.settings.sites):
+        raise InputError(
+            f"the run in {last.path} is not finished, and it keeps the sites that it began with: "
+            f"{last.meta.get(NAMES)}; undo that in {SETTINGS}, or begin another with --again."
+        )
     return _resume(last, anyway, log)
 
 
 def _new_run(deployment: Deployment, parent: Path) -> Opened:
     recorder = recorder_for(deployment.spec, parent)
     id = secrets.token_hex(16)
-    recorder.note(**{RUN_ID: id, HASH: deployment.hash})
+    recorder.note(**{RUN_ID: id, HASH: deployment.hash, NAMES: " ".join(deployment.settings.sites)})
+    if not deployment.settings.dealt:
+        count, model = len(deployment.settings.sites), deployment.spec.model["name"]
+        recorder.note(about=f"{count} sites with data of their own · {model}")
     return Opened(recorder, None, id)
 
 

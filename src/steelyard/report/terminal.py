@@ -48,8 +48,9 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
         parts += [client_report(summary["clients"]), ""]
-    if summary["accuracies"]:
+    if summary["accuracies"] or "client_accuracy" in summary["metrics"]:
         parts.append(_scores(summary["metrics"]))
+    if summary["accuracies"]:
         parts.append(
             Text.assemble(("accuracy by round  ", "dim"), (sparkline(summary["accuracies"]), "cyan"))
         )
@@ -134,7 +135,9 @@ def _how_it_ended(summary: dict[str, Any]) -> str:
 
 
 def _scores(metrics: dict[str, float]) -> Text:
-    shown = {"test accuracy": "accuracy", "nll": "nll", "worst 10 % of clients": "client_accuracy_worst10"}
+    shown = {"test accuracy": "accuracy", "nll": "nll"}
+    shown = shown if "accuracy" in metrics else {"mean accuracy of the clients": "client_accuracy"}
+    shown |= {"worst 10 % of clients": "client_accuracy_worst10"}
     values = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
     parts = [
         part for label, value in values for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")

@@ -15,7 +15,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "name": meta.get("name", run.path.name),
-        "about": _about(run.spec),
+        "about": meta.get("about") or _about(run.spec),
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "warning": meta.get("warning"),
