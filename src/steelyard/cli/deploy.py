@@ -4,19 +4,14 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from steelyard.cli.deploy_view import View, print_json, print_line
 from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
 from steelyard.cli.signals import explained
 from steelyard.errors import unknown
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
-
-    from steelyard.flower.status import Status
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,7 +55,7 @@ def try_(
         overrides.setdefault("data.clients", sites)
         spec = load_spec(target, overrides, permission(trust, status))
         folder = out or Path("deployments") / f"{time.strftime('%Y%m%d-%H%M%S')}-{spec.name}"
-    with _live() as view:
+    with View() as view:
         result = try_deployment(spec, folder, trust=True, log=view.log, watch=view.show)
     _show_result(result.path, as_json)
 
@@ -163,7 +158,7 @@ def join(
 
     try:
         join_federation(
-            invitation, data, home=home, trust=trust, threads=threads, log=_print_json if lines else _print
+            invitation, data, home=home, trust=trust, threads=threads, log=print_json if lines else print_line
         )
     except KeyboardInterrupt as interrupt:
         raise explained(interrupt, "the same command joins again.") from None
@@ -250,7 +245,7 @@ def serve(
         from steelyard.flower.serving import FinishedError
         from steelyard.flower.serving import serve as serve_deployment
     try:
-        with _live() as view:
+        with View() as view:
             result = serve_deployment(
                 folder,
                 again=again,
@@ -288,61 +283,9 @@ def _tell(text: str, as_json: bool, **values: Any) -> None:
     print(json.dumps(values) if as_json else text)
 
 
-def _print_json(text: str) -> None:
-    print(json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "text": text}), flush=True)
-
-
-def _print(text: str) -> None:
-    from steelyard.report.console import SafeConsole
-
-    _line(SafeConsole(), text)
-
-
-def _line(console: "Console", text: str) -> None:
-    """A line of a log with its time; a file gets it as one line, however long it is."""
-    from rich.text import Text
-
-    line = Text.assemble((time.strftime("%H:%M:%S"), "dim"), " ", text)
-    console.print(line, soft_wrap=not console.is_terminal)
-
-
 def _show_result(path: Path | None, as_json: bool) -> None:
     from steelyard.cli import _show_run
 
     assert path is not None
     _show_run(path, as_json)
     exit_if_warned(path)
-
-
-class _View:
-    """Log lines above a live table, on a terminal; log lines alone elsewhere."""
-
-    def __init__(self) -> None:
-        self.console, self._due = stderr(), 0.0
-        self.live: Live | None = None
-
-    def __enter__(self) -> "_View":
-        if self.console.is_terminal:
-            from rich.live import Live
-
-            self.live = Live(console=self.console, auto_refresh=False, transient=True)
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def log(self, text: str) -> None:
-        _line(self.console, text)
-
-    def show(self, status: "Status") -> None:
-        if self.live is not None and time.monotonic() >= self._due:
-            from steelyard.report.deployment import status_report
-
-            self.live.update(status_report(status), refresh=True)
-            self._due = time.monotonic() + 0.5
-
-
-def _live() -> _View:
-    return _View()
