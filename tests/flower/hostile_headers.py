@@ -55,7 +55,10 @@ def _metrics(draw: Random, header: Header, arrays: Arrays) -> None:
 def _classes(draw: Random, header: Header, arrays: Arrays) -> None:
     name = draw.choice(NAMES)
     header["classes"] = {name: draw.choice(JUNK), "test": draw.choice((3, 3, *JUNK))}
-    arrays[f"score.{name}"] = arrays["score.test"] if "score.test" in arrays else packed(np.ones(5))
+    if draw.random() < 0.5:
+        header["classes"] = {draw.choice(("test", "held_out")): draw.choice((10**4299, 9 * 10**4299, *JUNK))}
+    for each in header["classes"]:
+        arrays.setdefault(f"score.{each}", packed(np.ones(5)))
 
 
 def _no_table(draw: Random, header: Header, arrays: Arrays) -> None:

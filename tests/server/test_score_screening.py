@@ -116,3 +116,14 @@ def test_a_client_in_the_table_does_not_score_its_test_data_again() -> None:
     found, dropped = screen_scores(sent, CLIENTS, table, ScoreRules(3))
     assert set(found) == {"b"}
     assert set(dropped) == {"a"}
+
+
+@pytest.mark.parametrize("known", [3, None])
+@pytest.mark.parametrize("classes", [2**31, 10**4299, 9 * 10**4299, 10**5000], ids=int.bit_length)
+def test_a_number_of_classes_with_thousands_of_digits_leaves_a_short_reason(
+    classes: int, known: int | None
+) -> None:
+    sent = {"a": {"test": Scores(np.ones(5), classes)}}
+    found, dropped = screen_scores(sent, CLIENTS, None, ScoreRules(known, detail=True))
+    assert found == {}
+    assert dropped == {"a": "sent scores without a number of classes"}

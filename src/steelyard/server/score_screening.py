@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from steelyard.metrics.calibration import BINS
 from steelyard.metrics.scores import CLASS_SUMS, MAX_CONFUSION, NUMBER_SUMS, Scores
 from steelyard.metrics.temperature import HOTTEST
-from steelyard.server.reasons import UnusableError, kind, shown, why
+from steelyard.server.reasons import UnusableError, kind, why
 from steelyard.sites import ScoreTable
 from steelyard.types import EMPTY, ClientId
 
@@ -21,6 +21,7 @@ FLOAT64 = np.dtype(np.float64)
 NAMES = frozenset({"test", "held_out"})
 PRIVATE_NAMES = NAMES | {"common", "own_mix", "shared"}
 NEED_TEST = frozenset({"own_mix", "shared"})  # come with the scores of the client's own test data
+MAX_CLASSES = 1 << 31  # so that every reason that names their number is short
 MAX_SUM = 1e60  # of losses and errors: more than float32 models reach, and its square is finite
 ROUNDING = 1e-6  # relative error that sums may have
 NOT_FINITE = "sent scores that are not finite"
@@ -123,7 +124,7 @@ def _named(scores: object, names: frozenset[str]) -> dict[str, Scores]:
         values, classes = each
         if type(values) is not np.ndarray or values.dtype != FLOAT64 or values.ndim != 1:
             raise UnusableError("sent scores that are not a vector of float64")
-        if type(classes) is not int or classes < 0:
+        if type(classes) is not int or not 0 <= classes < MAX_CLASSES:
             raise UnusableError("sent scores without a number of classes")
     if "test" not in scores and not NEED_TEST.isdisjoint(scores):
         raise UnusableError("sent scores of a model without those of its test data")
@@ -140,7 +141,7 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
         for name, (values, claimed) in scores.items():
             size = sizes[name]
             if claimed != classes:
-                faults[client] = f"sent scores of {shown(claimed)} classes, not {classes}"
+                faults[client] = f"sent scores of {claimed} classes, not {classes}"
             elif len(values) != size:
                 faults[client] = f"sent scores of {len(values)} sums, not {size}"
             else:
