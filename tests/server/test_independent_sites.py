@@ -16,7 +16,7 @@ from steelyard.client.learner import Learner
 from steelyard.client.site import Site
 from steelyard.data.clients import Client
 from steelyard.engines import Serial
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardWarning
 from steelyard.objectives import CrossEntropy
 from steelyard.server.federation import Federation
 from steelyard.sharing import Head
@@ -154,8 +154,11 @@ def test_a_client_that_answers_twice_is_rejected_with_the_reason() -> None:
 def test_a_client_that_does_not_fit_is_refused_by_name_before_the_first_round() -> None:
     odd = Client("turin", data(20, 5), model=model(embedding=6))
     sites = SeparateSites(ALGORITHMS["head"], [*clients(), odd], model())
+    with pytest.warns(SteelyardWarning, match="client 'turin' has a head of embedding 6 and 3 classes"):
+        server = Federation(sites, ALGORITHMS["head"], model())
+    assert "turin" not in server.profiles
     with pytest.raises(InputError, match="client 'turin' has a head of embedding 6 and 3 classes"):
-        Federation(sites, ALGORITHMS["head"], model())
+        Federation(SeparateSites(ALGORITHMS["head"], [odd], model()), ALGORITHMS["head"], model())
     assert sites.wire == []
     wrong = Client("turin", data(20, 5, classes=9))
     with pytest.raises(InputError, match=r"client 'turin' has classes 0 to 8, but the model has only 3"):

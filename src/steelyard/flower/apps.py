@@ -5,8 +5,10 @@ does neither. Each node says in its config which site it is: `--node-config "sit
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import torch
@@ -24,7 +26,7 @@ from steelyard.flower.messages import PROTOCOL
 from steelyard.flower.remote import Patience, RemoteSites
 from steelyard.flower.runtime import MESSAGE_TYPE, TaskConnection
 from steelyard.flower.serving import KEPT, open_run, wait_for_sites
-from steelyard.flower.wire import Parcel, from_records, to_records
+from steelyard.flower.wire import Parcel, WireError, from_records, to_records
 from steelyard.types import ClientId
 
 SITE, HOME, OUT = "site", "home", "out"
@@ -109,6 +111,7 @@ class GridChannel(TaskChannel):
             raise InputError("this grid has no runtime: run the app in Flower's deployment engine.")
         self.task = TaskConnection(client, grid.run.run_id)
         self.sites, self.log = sites, log
+        self._hellos: dict[str, Any] = {}
         self._asked: dict[int, str] = {}
         """Nodes that were asked for their names, by the id of the question; "" when they have answered."""
 
@@ -120,10 +123,12 @@ class GridChannel(TaskChannel):
             online = self.online(task)
             self._greet(task, [node for node in online if node not in self._asked])
             names = {id: node for node, id in self._asked.items() if id}
-            for id, found in self._receive(task, set(names), HELLO_BYTES).items() if names else ():
+            told = self.receive_from(task, set(names), HELLO_BYTES, self._hellos) if names else {}
+            for id, found in told.items():
                 self._asked[names[id]] = ""
-                if isinstance(found, RecordDict):
-                    self._name(names[id], str(from_records(found, HELLO_BYTES).header.get(SITE)))
+                with suppress(WireError):  # a node that says no name is no site
+                    if isinstance(found, RecordDict):
+                        self._name(names[id], str(from_records(found, HELLO_BYTES).header.get(SITE)))
             return {self.nodes[node]: since for node, since in online.items() if node in self.nodes}
 
         return self._try(connections)

@@ -92,13 +92,16 @@ class TaskChannel:
         return {client: id for client, id in zip(clients, ids, strict=True) if id}
 
     def receive(self, ids: Collection[str], max_bytes: float) -> dict[str, RecordDict | Problem]:
-        return self._try(lambda task: self._receive(task, set(ids), max_bytes))
+        held = self._incomplete = {id: each for id, each in self._incomplete.items() if id in ids}
+        return self._try(lambda task: self.receive_from(task, set(ids), max_bytes, held))
 
-    def _receive(
-        self, task: TaskConnection, ids: set[str], max_bytes: float
+    @staticmethod
+    def receive_from(
+        task: TaskConnection, ids: set[str], max_bytes: float, held: "dict[str, _Incomplete]"
     ) -> dict[str, RecordDict | Problem]:
+        """The answers that have come; those of which pieces are missing are held for the next call."""
         answers: dict[str, RecordDict | Problem] = {}
-        asked = ids - self._incomplete.keys()
+        asked = ids - held.keys()
         if asked:
             found = task.client.PullMessages(PullAppMessagesRequest(message_ids=sorted(asked)))
             for proto, tree in zip(found.messages_list, found.message_object_trees, strict=True):
@@ -108,13 +111,12 @@ class TaskChannel:
                 if proto.HasField("error"):
                     answers[reply_to] = problem(proto.error.code, proto.error.reason)
                 else:
-                    self._incomplete[reply_to] = _Incomplete(str(proto.metadata.message_id), tree, {})
-        self._incomplete = {id: held for id, held in self._incomplete.items() if id in ids}
-        for id, held in list(self._incomplete.items()):
-            answer = _read(task, held, max_bytes)
+                    held[reply_to] = _Incomplete(str(proto.metadata.message_id), tree, {})
+        for id, each in list(held.items()):
+            answer = _read(task, each, max_bytes)
             if answer is not None:
                 answers[id] = answer
-                del self._incomplete[id]
+                del held[id]
         return answers
 
     def _try(self, work: Callable[[TaskConnection], T]) -> T:

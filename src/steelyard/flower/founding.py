@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 import shutil
 import sys
 import time
@@ -34,7 +35,7 @@ def new_deployment(folder: Path, sites: Sequence[str], host: str, port: int = 94
     checked({**table, "dealt": True}, "deploy new")
     folder = _new_folder(folder)
     words = {
-        "NAME": folder.name.lower(),
+        "NAME": re.sub(r"[^a-z0-9-]+", "-", folder.name.lower()).strip("-") or "federation",
         "HOST": host,
         "PORT": str(port),
         "INTERNAL": str(port + 1),

@@ -28,6 +28,7 @@ from steelyard.types import Broadcast, ClientId, Failure, Message
 SLACK_BYTES = 8 << 20  # of a message besides the model: header, scores, and Flower's own
 KEPT_COMMITS = 3
 LOOK_SECONDS = 0.5
+MAX_SECONDS = 30 * 86400.0  # that Flower keeps a question
 PROFILES = "profiles.json"
 Log = Callable[[str], None]
 Watch = Callable[[set[ClientId], set[ClientId]], None]
@@ -141,7 +142,7 @@ class RemoteSites:
                 ready = [client for client in open_ if client not in waiting and client in connected]
                 if ready and now < end:
                     sent = {each: to_records(Parcel(open_[each].content), record) for each in ready}
-                    waiting |= self.channel.send(sent, max(end - now, 1.0) + 60.0)
+                    waiting |= self.channel.send(sent, min(max(end - now, 1.0) + 60.0, MAX_SECONDS))
                     asked_on |= {client: connected[client] for client in ready}
                 ids = {id: client for client, id in waiting.items()}
                 for id, found in self.channel.receive(ids, max_bytes).items() if ids else ():

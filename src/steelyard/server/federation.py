@@ -20,7 +20,7 @@ from steelyard.layout import tensors_of
 from steelyard.seeds import generator
 from steelyard.server.aggregation import Aggregator, is_finite
 from steelyard.server.concerns import concerns
-from steelyard.server.profiles import check_ids, check_profiles, class_counts, screen_profiles
+from steelyard.server.profiles import check_ids, class_counts, fitting_profiles, screen_profiles
 from steelyard.server.result import Result
 from steelyard.server.rows import client_rows, correlation_metrics, round_metrics, sigma_metrics, traffic
 from steelyard.server.score_screening import ScoreRules
@@ -99,10 +99,9 @@ class Federation:
         self.score_rules = ScoreRules(classes, test is None or private, private, most)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
         needs_counts = "classes" in algorithm.objective.needs
-        self.profiles = screen_profiles(
-            sites.profiles(sites.clients if needs_counts else self.evaluated), algorithm.server.max_examples
-        )
-        check_profiles(self.profiles)
+        found = sites.profiles(sites.clients if needs_counts else self.evaluated)
+        shapes = [tuple(entry.shape) for entry in self.layout.entries]
+        self.profiles = fitting_profiles(screen_profiles(found, most), shapes)
         self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
         self.announced: Mapping[str, Tensor] = (
             {"classes": class_counts(self.profiles.values())} if needs_counts else EMPTY

@@ -1,12 +1,13 @@
 """Do the clients fit together? Checked from their profiles before the first round."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardWarning
 from steelyard.sites import Profile
 from steelyard.types import ClientId
 
@@ -22,6 +23,23 @@ def check_profiles(profiles: Mapping[ClientId, Profile]) -> None:
                 f"client {client!r} has a head of {_in_words(profile.shapes)}, but client {first.client!r} "
                 f"has one of {_in_words(first.shapes)}; all must agree."
             )
+
+
+def fitting_profiles(
+    profiles: Mapping[ClientId, Profile], shapes: Sequence[tuple[int, ...]]
+) -> dict[ClientId, Profile]:
+    """The profiles of clients that can share what the server shares; the others are named in a warning.
+
+    One client cannot stop a run by a wrong profile. If none fits, it is the model that is wrong.
+    """
+    fitting = {client: each for client, each in profiles.items() if [*each.shapes] == [*shapes]}
+    for client in sorted(profiles.keys() - fitting.keys()):
+        found = _in_words(profiles[client].shapes)
+        text = f"client {client!r} has a head of {found}, but the server one of {_in_words(shapes)}"
+        if not fitting:
+            raise InputError(f"{text}; all must agree.")
+        warnings.warn(f"{text}: its updates will be rejected.", SteelyardWarning, stacklevel=3)
+    return fitting
 
 
 def screen_profiles(profiles: Mapping[ClientId, Profile], max_examples: int) -> dict[ClientId, Profile]:
@@ -55,7 +73,7 @@ def _is_usable(client: ClientId, profile: Profile, max_examples: int) -> bool:
 
 def _are_counts(counts: Tensor, total: int) -> bool:
     plain = type(counts) is Tensor and counts.dtype == torch.int64 and counts.dim() == 1
-    return plain and bool((counts >= 0).all()) and int(counts.sum()) == total
+    return plain and bool(((counts >= 0) & (counts <= total)).all()) and sum(counts.tolist()) == total
 
 
 def check_ids(ids: Iterable[ClientId]) -> None:
