@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fuzzed_federation import fuzz
 
-from steelyard.flower import remote
+from steelyard.flower import asking
 
 ANSWERS = 10_000
 
@@ -15,7 +15,7 @@ def test_fuzzed_messages_change_nothing_of_others_and_leave_clean_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hostile: int, share: float
 ) -> None:
     """Beside two honest clients there is one hostile one, or so many that they take part in every round."""
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.0)
     answers = int(share * ANSWERS)
     found = fuzz(tmp_path, answers // hostile, hostile, seed=1)
     assert found.answers >= answers

@@ -9,15 +9,15 @@ import torch
 from scripted_channel import CLIENTS, ScriptedChannel, ask, sites_of
 
 from steelyard.errors import InputError
-from steelyard.flower import remote
+from steelyard.flower import asking
 from steelyard.flower.channel import Problem
 from steelyard.flower.remote import KEPT_COMMITS, SLACK_BYTES
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(remote, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(asking, "LOOK_SECONDS", 0.0)
 
 
 def committed(folder: Path) -> dict[str, Any]:

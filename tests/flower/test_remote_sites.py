@@ -9,7 +9,7 @@ import pytest
 import torch
 from scripted_channel import CLIENTS, RUN, ScriptedChannel, ask, honest, reason, sites_of, update
 
-from steelyard.flower import remote
+from steelyard.flower import asking
 from steelyard.flower.channel import LostError, Problem
 from steelyard.flower.remote import SLACK_BYTES, Patience
 from steelyard.flower.wire import Parcel
@@ -17,8 +17,8 @@ from steelyard.flower.wire import Parcel
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(remote, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(asking, "LOOK_SECONDS", 0.0)
 
 
 def test_every_site_is_asked_once_and_every_question_has_a_secret_of_its_own(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ deadline; a site computes the same answer again. So a crash costs time, and chan
 
 import json
 import secrets
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,18 @@ import torch
 from steelyard.client.private_state import Versions
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import messages
-from steelyard.flower.channel import POLL_SECONDS, Channel, LostError, Problem
+from steelyard.flower.asking import Asking, Presence, Question, Read, Watch
+from steelyard.flower.channel import Channel
 from steelyard.flower.messages import Envelope, States
-from steelyard.flower.wire import Parcel, WireError, array_record, from_records, to_records
 from steelyard.server.reasons import one_line
-from steelyard.sites import LATE, Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Task
 from steelyard.tensor_files import sync
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
 SLACK_BYTES = 8 << 20  # of a message besides the model: header, scores, and Flower's own
 KEPT_COMMITS = 3
-LOOK_SECONDS = 0.5
-MAX_SECONDS = 30 * 86400.0  # that Flower keeps a question
 PROFILES = "profiles.json"
 Log = Callable[[str], None]
-Watch = Callable[[set[ClientId], set[ClientId]], None]
 
 
 @dataclass(frozen=True)
@@ -67,21 +63,20 @@ class RemoteSites:
         several times a second with the clients that are connected, and with those that have not answered."""
         self.clients = tuple(sorted(clients))
         self.channel, self.spec, self.run, self.folder = channel, spec, run, folder
-        self.patience, self.log, self.watch = patience or Patience(), log, watch
+        self.patience, self.log = patience or Patience(), log
+        self.presence = Presence(self.clients, channel, watch)
         self.answered: Versions[int] = Versions()
         """The last round that each client answered with an update."""
         self.commits: list[int] = [0]
-        self._connected: Mapping[ClientId, str] = {}
-        self._look_at = 0.0
-        self._left: dict[ClientId, float] = {}
-        """When the server first missed each site that is not connected."""
 
     def profiles(self, clients: Sequence[ClientId]) -> Mapping[ClientId, Profile]:
         """The profiles of these clients. A run that is resumed uses those that it began with."""
         kept, reasons = self._kept_profiles(), dict[ClientId, str]()
         missing = [client for client in clients if client not in kept]
         asked = {client: Question(self._envelope(client, 0), {}) for client in missing}
-        for client, found in self._ask(asked, {}, self.patience.profile, SLACK_BYTES, messages.read_profile):
+        for client, found in self._answers(
+            asked, {}, self.patience.profile, SLACK_BYTES, messages.read_profile
+        ):
             if isinstance(found, Failure):
                 reasons[client] = one_line(found.reason)
                 self.log(f"{client} gave no profile: {reasons[client]}")
@@ -111,95 +106,33 @@ class RemoteSites:
         arrays = messages.task_arrays(Task(broadcast))
         limit = _nbytes(broadcast.message) + SLACK_BYTES
         wait = self.patience.round if seconds is None else seconds
-        for client, found in self._ask(asked, arrays, wait, limit, messages.read_answer):
+        for client, found in self._answers(asked, arrays, wait, limit, messages.read_answer):
             if isinstance(found, Answer) and found.reply is not None:
                 self.answered.put(broadcast.round, {client: broadcast.round})
             yield found
 
-    def _ask(
+    def connected(self) -> Mapping[ClientId, str]:
+        """The clients whose sites are connected, each with its connection."""
+        return self.presence.look()
+
+    def _answers(
         self,
-        questions: "Mapping[ClientId, Question]",
+        questions: Mapping[ClientId, Question],
         arrays: Mapping[str, Any],
         seconds: float,
         max_bytes: float,
-        read: Callable[[Parcel, Envelope], Any],
+        read: Read,
     ) -> Iterator[tuple[ClientId, Any]]:
-        """The answer or failure of each client; a question that got lost is asked again until the end."""
-        end = time.monotonic() + seconds
-        record = array_record(arrays)
-        open_ = dict(questions)
-        waiting: dict[ClientId, str] = {}
-        asked_on: dict[ClientId, str] = {}
-        why: dict[ClientId, str] = {}
-        while open_:
-            now = time.monotonic()
-            try:
-                connected = self.connected(open_)
-                for client in open_:
-                    if client in waiting and connected.get(client, asked_on[client]) != asked_on[client]:
-                        why[client] = "its connection ended"
-                        del waiting[client]
-                ready = [client for client in open_ if client not in waiting and client in connected]
-                if ready and now < end:
-                    sent = {each: to_records(Parcel(open_[each].content), record) for each in ready}
-                    waiting |= self.channel.send(sent, min(max(end - now, 1.0) + 60.0, MAX_SECONDS))
-                    asked_on |= {client: connected[client] for client in ready}
-                ids = {id: client for client, id in waiting.items()}
-                for id, found in self.channel.receive(ids, max_bytes).items() if ids else ():
-                    client = ids[id]
-                    answer = self._read(found, open_[client].envelope, max_bytes, read)
-                    if answer is None:  # lost on the way: ask again
-                        assert isinstance(found, Problem)
-                        why[client] = found.reason
-                        del waiting[client]
-                        continue
-                    del open_[client], waiting[client]
-                    yield client, answer
-            except LostError as error:
-                self.log(f"{error}; connecting again")
-                self.channel.reopen()
-                waiting, self._look_at = {}, 0.0
-            for client in [each for each in open_ if now >= end or self._away(each) > self.patience.offline]:
-                del open_[client]
-                waiting.pop(client, None)
-                away = self._away(client)
-                reason = f"not connected for {away:.0f} s" if away else f"no answer within {seconds:g} s"
-                yield client, Failure(client, LATE, reason + (f" ({why[client]})" if client in why else ""))
-            if open_:
-                time.sleep(POLL_SECONDS)
-
-    def _away(self, client: ClientId) -> float:
-        """Seconds since the server first missed a site that is not connected; 0 if it is."""
-        return time.monotonic() - self._left[client] if client in self._left else 0.0
-
-    def connected(self, waiting: Collection[ClientId] = ()) -> Mapping[ClientId, str]:
-        """The clients whose sites are connected, each with its connection; looked at once a second."""
-        if time.monotonic() >= self._look_at:
-            self._connected = self.channel.connected()
-            now = time.monotonic()
-            self._look_at = now + LOOK_SECONDS
-            missing = [client for client in self.clients if client not in self._connected]
-            self._left = {client: self._left.get(client, now) for client in missing}
-        self.watch({*self._connected}, {*waiting})
-        return self._connected
-
-    def _read(
-        self,
-        found: Any,
-        envelope: Envelope,
-        max_bytes: float,
-        read: Callable[[Parcel, Envelope], Any],
-    ) -> Any:
-        """What a site answered, or its failure; None if the question must be asked again."""
-        client = envelope.client
-        if isinstance(found, Problem):
-            return None if found.is_passing else Failure(client, LATE, found.reason)
-        try:
-            return read(from_records(found, max_bytes), envelope)
-        except WireError as error:
-            return Failure(client, LATE, str(error))
-        except Exception as error:  # a site can send anything
-            return Failure(client, LATE, f"its answer cannot be read ({type(error).__name__})")
+        return Asking(
+            self.presence,
+            questions,
+            arrays,
+            seconds=seconds,
+            offline=self.patience.offline,
+            max_bytes=max_bytes,
+            read=read,
+            log=self.log,
+        ).answers()
 
     def _envelope(self, client: ClientId, round: int) -> Envelope:
         return Envelope(client, self.spec, self.run, secrets.token_hex(16), round)
@@ -233,18 +166,6 @@ class RemoteSites:
             counts = None if each.class_counts is None else each.class_counts.tolist()
             table[client] = [each.num_examples, each.shapes, each.model_bytes, counts]
         _write(self.folder / PROFILES, table)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one client is asked."""
-
-    envelope: Envelope
-    header: Mapping[str, Any]
-
-    @property
-    def content(self) -> Mapping[str, Any]:
-        return self.header or self.envelope.header()
 
 
 def _profile(client: ClientId, values: list[Any]) -> Profile:

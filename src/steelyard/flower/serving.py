@@ -228,7 +228,7 @@ def wait_for_sites(deployment: Deployment, sites: RemoteSites, log: Log) -> None
         try:
             connected = sites.connected().keys() & {*settings.sites}
         except LostError:
-            sites.channel.reopen()
+            sites.presence.reopen()
             continue
         missing = sorted({*settings.sites} - connected)
         if len(connected) >= enough:
