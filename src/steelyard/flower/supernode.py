@@ -14,8 +14,14 @@ import sys
 import threading
 
 CONNECTED = "SuperNode ID"
-LOSSES = ("Connection successful after", "Failed to send message", "Failed to receive message")
-"""How the lines of Flower's log begin after which a question or an answer may be lost."""
+LOSSES = (
+    "Connection successful after",
+    "Failed to send message",
+    "Failed to receive message",
+    "Run ID %s is not in `RUNNING` status. Ignoring message",
+)
+"""How the lines of Flower's log begin after which a question or an answer may be lost, or, for the last one,
+a task is left whose question never becomes complete."""
 
 
 class _Watch(logging.Handler):
