@@ -16,15 +16,7 @@ from steelyard.flower import credentials, supernode
 from steelyard.flower.deployment import Invitation, read_invitation
 from steelyard.flower.messages import PROTOCOL
 from steelyard.flower.processes import Child, free_port
-from steelyard.flower.runtime import (
-    SITE_TASK,
-    Address,
-    ConnectionLost,
-    TaskConnection,
-    TaskSource,
-    UnreadableError,
-    unfold,
-)
+from steelyard.flower.runtime import SITE_TASK, Address, ConnectionLost, TaskConnection, TaskSource, unfold
 from steelyard.flower.site_process import SiteProcess
 from steelyard.flower.wire import Parcel, from_records, to_records
 from steelyard.runs.folder import Lock
