@@ -12,6 +12,7 @@ results/deployment-kills.md and .json after every deployment.
 import argparse
 import json
 import random
+import shlex
 import sys
 import time
 from collections import Counter
@@ -166,6 +167,10 @@ class Campaign:
         (self.results / "deployment-kills.md").write_text("\n".join(lines) + "\n", "utf-8")
 
 
+def _words(value: object) -> str:
+    return shlex.join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
@@ -176,16 +181,18 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what is killed")
     parser.add_argument("--cuts", type=float, nargs="*", default=[60, 40], help="of the network, in seconds")
     parser.add_argument("--leaves", type=int, default=1, help="deployments with a site that is gone for long")
-    parser.add_argument("--rounds", type=int, default=12, help="of each run")
-    parser.add_argument("--epochs", type=int, default=150, help="of training, so that it takes a second")
-    parser.add_argument("--at-once", type=int, default=2, help="deployments side by side")
+    parser.add_argument("--rounds", type=int, default=10, help="of each run")
+    parser.add_argument("--epochs", type=int, default=60, help="of training, so that kills hit it")
+    parser.add_argument("--at-once", type=int, default=3, help="deployments side by side")
     parser.add_argument("--folder", type=Path, help="keep the deployments and their logs in this folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the tables")
     asked = parser.parse_args()
     chosen = plans(asked)
-    shown = [word for word in sys.argv[1:] if word != "--results" and word != str(asked.results)]
-    command = " ".join(["python experiments/faults/deployment_kills.py", *shown])
+    shown = {name: value for name, value in vars(asked).items() if name not in ("folder", "results", "kinds")}
+    words = [f"--{name.replace('_', '-')} {_words(value)}" for name, value in shown.items()]
+    words += [] if asked.kinds is KINDS else [f"--kinds {_words(asked.kinds)}"]
+    command = " ".join(["python experiments/faults/deployment_kills.py", *words])
     say(f"{len(chosen)} deployments, {asked.at_once} at once")
     with TemporaryDirectory() as folder:
         campaign = Campaign(asked.folder or Path(folder), asked.epochs, asked.seed, command, asked.results)
