@@ -1,7 +1,7 @@
 """steelyard: federated learning for parties that are unequal and not all to be trusted.
 
 Three doors: `run` a spec or preset, build a `Federation` from your own model and data, or `weigh` and
-`combine` updates in your own loop.
+`combine` updates in your own loop. `flower.serve` and `flower.join` run the same across machines.
 """
 
 import importlib
@@ -81,6 +81,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "flower":  # a package of its own, for federations across machines
+        return importlib.import_module("steelyard.flower")
     if name not in _HOMES:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
     home = importlib.import_module(f"steelyard.{_HOMES[name]}")

@@ -3,6 +3,8 @@
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +78,12 @@ def test_an_unfinished_run_keeps_its_spec_and_its_sites(
         open_run(changed, False, False, quiet)
     with open_run(changed, True, False, quiet).recorder as recorder:
         assert recorder.path.is_dir()
+
+
+def test_the_package_is_found_without_an_import_of_its_own() -> None:
+    program = "import steelyard as sy; print(sy.flower.serve.__name__, sy.flower.join.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["serve", "join"], done.stderr
 
 
 def test_a_removed_key_cannot_come_back(deployment: Deployment, tmp_path: Path) -> None:
