@@ -65,7 +65,7 @@ def _deployment(folder: Path, pair: Hosts) -> Path:
     settings, spec = made / "deployment.toml", made / "spec.toml"
     text = re.sub(r"offline_seconds = \S+", "offline_seconds = 1.0\nmin_sites = 2", settings.read_text())
     settings.write_text(text)
-    spec.write_text(re.sub(r"rounds = \d+", "rounds = 5", spec.read_text()))
+    spec.write_text(re.sub(r"rounds = \d+", "rounds = 4", spec.read_text()))
     deployment = load_deployment(made, trust=True)
     for site in deployment.settings.sites:
         invitation = made / f"{site}.invitation"

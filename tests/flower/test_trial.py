@@ -20,7 +20,7 @@ def test_a_trial_has_the_bits_of_the_simulation(tmp_path: Path, monkeypatch: pyt
     """Clients with private bodies, a sample of them in each round, and one that raises."""
     here = str(Path(__file__).parent)
     monkeypatch.syspath_prepend(here)
-    base = {"data.clients": 3, "clients_per_round": 2, "rounds": 3, "engine": "serial"}
+    base = {"data.clients": 3, "clients_per_round": 2, "rounds": 2, "engine": "serial"}
     sizes = {name: len(client.train) for name, client in build(load_spec("chfl", base)).clients.items()}
     words = [f"{key}={value}" for key, value in base.items()]
     words += ["objective=raising:Raising", f"objective.examples={sizes[min(sizes)]}", "objective.round=2"]
@@ -30,7 +30,7 @@ def test_a_trial_has_the_bits_of_the_simulation(tmp_path: Path, monkeypatch: pyt
         [*command, "--out", tmp_path / "trial"], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] == 3
+    assert json.loads(done.stdout)["rounds"] == 2
     deployed = Run(next((tmp_path / "trial" / "runs").iterdir()))
     objective = {"name": "raising:Raising", "examples": sizes[min(sizes)], "round": 2}
     spec = load_spec("chfl", {**base, "objective": objective}, trust=True)
