@@ -18,7 +18,6 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     assert "accuracy" in done.stdout
 
 
-@pytest.mark.xdist_group("flower")
 def test_the_deployment_runs(tmp_path: Path) -> None:
     test_example_runs(FOLDER / "deployment" / "run_here.py", tmp_path)
 

@@ -41,7 +41,6 @@ from steelyard.settings import Training
 from steelyard.simulation import SimulatedFederation as Federation
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
 MARK = f"STEELYARD_TEST_{os.getpid()}"  # in the environment of every process that these tests start
 
 

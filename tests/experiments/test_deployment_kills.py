@@ -22,7 +22,6 @@ from steelyard.flower.wire import Parcel
 from steelyard.specs.schema import load_spec
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "faults"
-pytestmark = pytest.mark.xdist_group("flower")
 
 
 class GivenUpError(Exception):

@@ -20,7 +20,6 @@ from steelyard.flower.processes import Child
 from steelyard.flower.status import read_status
 from steelyard.runs.reader import Run
 
-pytestmark = pytest.mark.xdist_group("flower")
 PORT, INTERNAL = 9443, 9444
 STEELYARD = (sys.executable, "-m", "steelyard", "deploy")
 

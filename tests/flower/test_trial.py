@@ -13,8 +13,6 @@ from steelyard.runs.reader import Run
 from steelyard.specs.building import build
 from steelyard.specs.schema import load_spec
 
-pytestmark = pytest.mark.xdist_group("flower")
-
 
 def test_a_trial_has_the_bits_of_the_simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients with private bodies, a sample of them in each round, and one that raises."""
