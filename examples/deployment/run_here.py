@@ -24,7 +24,7 @@ def deploy(*words: str | Path) -> None:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two ports on this machine that nobody listens on."""
+    """Two free ports on this machine."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))

@@ -31,4 +31,6 @@ def test_a_process_that_was_forked_writes_into_no_update() -> None:
 
 
 def test_buffers_without_rows_can_be_made_private() -> None:
-    SharedBuffers(Message(torch.zeros(0)), rows=0).make_private()
+    buffers = SharedBuffers(Message(torch.zeros(0)), rows=0)
+    buffers.make_private()
+    assert buffers.up.count == 0

@@ -112,7 +112,7 @@ def answer_parcel(envelope: Envelope, answer: Answer | Failure | Profile) -> Par
 
 
 def read_answer(parcel: Parcel, envelope: Envelope) -> Answer | Failure:
-    """The answer to a question, from whoever sent it. Its client is the one that was asked."""
+    """The answer to a question. Its client is the one that was asked, whatever the answer says."""
     header, arrays = parcel.header, parcel.arrays
     _check_envelope(header, envelope)
     classes = _table(header, "classes")

@@ -113,7 +113,7 @@ def flower_program(name: str) -> str:
 
 
 def free_port() -> int:
-    """A port on this machine that nobody listens on."""
+    """A free port on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,8 +1,9 @@
-"""Flower's interfaces as steelyard uses them: the only module that touches what Flower does not call public.
+"""Flower's interfaces as steelyard uses them. Most of them are not public, so Flower's minor version is pinned.
 
 SuperLink and SuperNode run with `--isolation process`: they start no process for a message, and hand tasks to
-whoever holds their secret. At the server that is `serve`, at a site `join`. So a site never runs code that
-came over the network (Flower's app bundles are not unpacked), and its data and model stay in memory.
+the process that holds their secret. At the server that is `serve`, at a site `join`. So a site never runs
+code that came over the network (Flower's app bundles are not unpacked), and its data and model stay in
+memory. `channel`, `joining` and `supernode` use some of Flower's internals, too.
 """
 
 import json

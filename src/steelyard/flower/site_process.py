@@ -50,7 +50,7 @@ class SiteProcess:
         """The answer to a question; None if the process died of it twice. `wait` is called meanwhile.
 
         If `wait` raises an error, the process works on. Asked the same again, it gives that answer; asked
-        something else, it finishes first, and the answer that nobody waits for is dropped.
+        something else, it finishes first, and the old answer is dropped.
         """
         for _ in range(TRIES):
             if self.process is None or not self.process.is_alive():
