@@ -1,7 +1,8 @@
 """The reverse proxy in front of the SuperLink: nginx, which lets sites through and nothing else.
 
 Flower's control and runtime calls share the SuperLink's port and need no credentials: any program that
-reaches them can submit a run. So the SuperLink listens on loopback only, and the proxy passes on the calls of sites.
+reaches them can submit a run. So the SuperLink listens on loopback only, and the proxy passes on the calls
+of sites.
 """
 
 import shutil

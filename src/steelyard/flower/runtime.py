@@ -1,4 +1,4 @@
-"""Flower's interfaces as steelyard uses them. Most of them are not public, so Flower's minor version is pinned.
+"""Flower's interfaces as steelyard uses them. Most are not public, so Flower's minor version is pinned.
 
 SuperLink and SuperNode run with `--isolation process`: they start no process for a message, and hand tasks to
 the process that holds their secret. At the server that is `serve`, at a site `join`. So a site never runs
