@@ -2,13 +2,15 @@
 
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds"},
-    {"layout", "settings", "tensor_files", "nn", "metrics"},
+    {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"objectives", "sharing", "weighing", "combining", "sites"},
     {"algorithm", "attacks"},
     {"data"},
     {"client", "server"},
     {"engines"},
     {"runs"},
+    {"page"},
+    {"observers"},
     {"simulation"},
     {"specs"},
     {"functional", "studies", "flower"},

@@ -1,0 +1,1 @@
+"""Why clients counted as much as they did, in one sentence each, from the record of a run."""
