@@ -1,7 +1,7 @@
 """The layers of steelyard, lowest first. A part may import only from the layers before its own."""
 
 LAYERS: list[set[str]] = [
-    {"errors", "types", "seeds"},
+    {"errors", "types", "seeds", "texts", "frames"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"objectives", "sharing", "weighing", "combining", "sites"},
     {"algorithm", "attacks"},

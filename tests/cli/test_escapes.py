@@ -14,7 +14,8 @@ from calls import QUICK, output, steelyard
 from rich.text import Text
 
 import steelyard as sy
-from steelyard.report.console import SafeConsole, escaped, plain
+from steelyard.report.console import SafeConsole
+from steelyard.texts import escaped, plain
 
 CLEAR, TITLE, LINK = "\x1b[2J\x1b[H", "\x1b]0;owned\x07", "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\"
 HOSTILE = f"{CLEAR}{TITLE}[red]bad[/] \x9b31m\x07\x08\r\u202eevil {LINK}"

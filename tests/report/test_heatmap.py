@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
-from steelyard.report.grid_tables import csv_text, failures_report, grid_report, write_csv
+from steelyard.report.grid_tables import failures_report, grid_report, write_csv
 from steelyard.report.heatmap import draw_heatmap
 from steelyard.report.heatmap_layout import Scale, scale_of
 from steelyard.studies.grid_results import Entry, GridResults, Worst, number
+from steelyard.texts import csv_text
 
 FAILED = Entry(error="it broke")
 

@@ -132,8 +132,8 @@ def spec(
 
         steelyard spec fedprox data.dataset=mnist > my.toml
     """
-    from steelyard.report.console import escaped
     from steelyard.specs.schema import load_spec
+    from steelyard.texts import escaped
 
     resolved = load_spec(*one_target(words), trust, imports=trust)
     if as_json:

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import re
 import sys
 import warnings
@@ -164,21 +163,13 @@ def exit_if_warned(path: Path) -> None:
 
 def show_values(values: dict[str, Any], view: "Callable[[], RenderableType]", as_json: bool) -> None:
     """Print the values as JSON, or the view of them."""
-    from steelyard.report.console import SafeConsole, escaped
+    from steelyard.report.console import SafeConsole
+    from steelyard.texts import escaped, finite
 
     if as_json:
-        print(escaped(json.dumps(_finite(values), ensure_ascii=False)))
+        print(escaped(json.dumps(finite(values), ensure_ascii=False)))
     else:
         SafeConsole().print(view(), crop=False)  # do not cut long paths
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN: they become null."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(message: str) -> None:
@@ -191,7 +182,7 @@ def say(message: str) -> None:
 def fail(message: str, code: int, as_json: bool) -> None:
     from rich.text import Text
 
-    from steelyard.report.console import escaped
+    from steelyard.texts import escaped
 
     stderr().print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
     if as_json:

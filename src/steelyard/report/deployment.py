@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.flower.status import SiteStatus, Status
-from steelyard.report.console import plain
+from steelyard.texts import plain
 
 BAR = 10
 MAX_SITES = 40

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.console import plain
 from steelyard.studies.grid_results import GridResults, Worst, number
+from steelyard.texts import csv_text
 
 
 @contextmanager
@@ -85,14 +85,3 @@ def write_csv(all_results: Sequence[GridResults], path: Path) -> None:
                 values = " ".join(map(repr, entry.values))
                 place = [csv_text(text) for text in (results.metric, panel, row, column)]
                 writer.writerow((*place, entry.mean, entry.sd, values, csv_text(entry.error)))
-
-
-def csv_text(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula: an apostrophe is put before it. Numbers stay."""
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return plain(text)
-    try:
-        float(text)
-    except ValueError:
-        return f"'{plain(text)}"
-    return text.strip()

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from steelyard.errors import InputError
+from steelyard.frames import frame
 from steelyard.runs.folder import DATABASE, SPEC
 from steelyard.runs.record import VERSION, other_version
 
@@ -45,6 +46,17 @@ class Run:
     @property
     def clients(self) -> list[dict[str, Any]]:
         return list(self._read("SELECT * FROM clients ORDER BY round, client"))
+
+    def rounds_frame(self) -> Any:
+        """The rounds as a data frame: of pandas or, where it is not installed, of polars or pyarrow.
+
+        Without any of them: a dict with a list for each column.
+        """
+        return frame(self.rounds)
+
+    def clients_frame(self) -> Any:
+        """The clients as a data frame, like `rounds_frame`: a row for each client in each round."""
+        return frame(self.clients)
 
     @property
     def timings(self) -> list[dict[str, Any]]:

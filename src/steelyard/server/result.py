@@ -10,6 +10,7 @@ from typing import Any, overload
 from torch import nn
 
 from steelyard.errors import InputError, SteelyardWarning
+from steelyard.frames import frame
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Row
 
@@ -71,6 +72,17 @@ class Result:
         """Test accuracy at the end; nan without a common test set."""
         value = self.history[-1].get("accuracy")
         return float("nan") if value is None else float(value)
+
+    def to_frame(self) -> Any:
+        """The rounds as a data frame: of pandas or, where it is not installed, of polars or pyarrow.
+
+        Without any of them: a dict with a list for each column.
+        """
+        return frame(self.history)
+
+    def clients_frame(self) -> Any:
+        """The clients as a data frame, like `to_frame`: a row for each client in each round."""
+        return frame(self.clients)
 
     def warn(self, stacklevel: int = 2) -> None:
         """Issue the warnings of the run."""
