@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import Reason
 from steelyard.weighing.geometry import Geometry
 
 
@@ -19,6 +20,15 @@ class Weigher(ABC):
 
     offers: ClassVar[frozenset[str]] = frozenset()
     """Names of the vectors that `offer` sends to the clients."""
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Words for the figures that the weights depend on, the one to quote for every client first.
+
+        `factor` and `shows` name columns of the evidence, or `num_examples` or `norm`, which are always
+        recorded.
+        """
+        return ()
 
     @property
     def may_be_negative(self) -> bool:

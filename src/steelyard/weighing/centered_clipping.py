@@ -6,6 +6,7 @@ from torch import Tensor
 
 from steelyard.errors import InputError
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.krum import lowest
@@ -22,6 +23,8 @@ class CenteredClipping(Weigher):
 
     radius: float | None = None
     iterations: int = 5
+
+    reasons = (Reason("kept", "part kept", less="its updates were far from the centre and were shortened"),)
 
     def __post_init__(self) -> None:
         if self.radius is not None and not self.radius > 0:

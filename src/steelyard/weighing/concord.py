@@ -17,6 +17,7 @@ from torch import Tensor
 
 from steelyard.errors import InputError
 from steelyard.types import EMPTY, RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import EXAMPLES, Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines, larger_camp
@@ -81,6 +82,21 @@ class Concord(Weigher):
     reach: float = 1.5
 
     offers = frozenset({"direction"})
+    reasons = (
+        Reason(
+            "reliability",
+            "agreement",
+            less="it agreed less with the other clients",
+            against="it pulled against the other clients",
+            shows="agreement",
+        ),
+        EXAMPLES,
+        Reason(
+            "length_factor",
+            "length factor",
+            less="its updates went further than usual in the common direction",
+        ),
+    )
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from steelyard.errors import InputError, unknown
 from steelyard.types import EMPTY, ClientId, RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import TINY, lower_median, normalised, shortened
@@ -43,6 +44,22 @@ class Consensus(Weigher):
     bound: float = 0.0
 
     offers = frozenset({"direction"})
+    reasons = (
+        Reason(
+            "consensus",
+            "cosine",
+            less="it agreed less with the server's momentum",
+            more="it agreed more with the server's momentum",
+            against="it pulled against the server's momentum",
+            shows="cosine",
+        ),
+        Reason(
+            "reliability",
+            "reliability",
+            less="its agreement with the momentum changed from round to round",
+            more="its agreement with the momentum was steady",
+        ),
+    )
 
     def __post_init__(self) -> None:
         rule = "weighing rule 'consensus'"

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from steelyard.errors import COUNT, NOT_NEGATIVE, POSITIVE, UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import EXAMPLES, Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import (
@@ -17,6 +18,14 @@ from steelyard.weighing.steps import (
     sample_prior,
 )
 
+DISTANCE = Reason(
+    "distance",
+    "distance",
+    less="its updates were far from the median of all updates",
+    more="its updates were close to the median of all updates",
+    power=-1.0,
+    relative=True,
+)
 MIN_DISTANCE = 1e-6  # in median norms: smaller distances are rounding
 
 
@@ -38,6 +47,10 @@ class GeometricMedian(Weigher):
         where = "weighing rule 'geometric-median': "
         check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, smoothing=POSITIVE)
         check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return (DISTANCE, EXAMPLES) if self.samples else (DISTANCE,)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior = sample_prior(round.num_examples, self.samples, self.cap)

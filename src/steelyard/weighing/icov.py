@@ -16,7 +16,7 @@ from steelyard.errors import COUNT, NOT_NEGATIVE, Range, check_settings
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
-from steelyard.weighing.ivar import NoiseHistory, infer
+from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
 from steelyard.weighing.steps import fixed_point, normalised, typical
 
 MIN_NOISE = 1e-9  # smallest noise variance, as a share of the largest eigenvalue: below it is rounding
@@ -71,6 +71,8 @@ class IcovMle(Weigher):
     clip: bool = False
     iterations: int = 50
     tolerance: float = 1e-9
+
+    reasons = (VARIANCE,)
 
     def __post_init__(self) -> None:
         check_icov("icov-mle", self)

@@ -19,7 +19,7 @@ from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
-from steelyard.weighing.ivar import NoiseHistory, infer
+from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
 from steelyard.weighing.steps import fixed_point, normalised, typical
 
 
@@ -37,6 +37,8 @@ class IcovEm(Weigher):
     floor: float = 1e-3
     iterations: int = 500
     tolerance: float = 1e-8
+
+    reasons = (VARIANCE,)
 
     def __post_init__(self) -> None:
         check_icov("icov-em", self, floor=SHARE)

@@ -11,7 +11,7 @@ from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry, Products
 from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
-from steelyard.weighing.ivar import NoiseHistory, infer
+from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
 from steelyard.weighing.memory import recall, remember
 from steelyard.weighing.steps import TINY, fixed_point, normalised, sample_prior, typical
 
@@ -35,6 +35,8 @@ class IcovVb(Weigher):
     floor: float = 1e-3
     iterations: int = 100
     tolerance: float = 1e-9
+
+    reasons = (VARIANCE,)
 
     def __post_init__(self) -> None:
         check_icov("icov-vb", self, floor=SHARE, memory=SHARE)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from steelyard.errors import COUNT, NOT_NEGATIVE, SHARE, UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import EXAMPLES, Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.memory import recall, remember
@@ -26,6 +27,14 @@ from steelyard.weighing.steps import (
     typical,
 )
 
+VARIANCE = Reason(
+    "variance",
+    "variance",
+    less="its updates were noisier than usual",
+    more="its updates were less noisy than usual",
+    power=-1.0,
+    relative=True,
+)
 MAX_RELATIVE_NOISE = 1e12  # of one round, in typical variances: an update a million times as long as usual
 PLAIN_STEPS = 100  # of ivar-vb, before steps are extrapolated
 MIN_VARIANCE = 1e-12  # of extrapolated variances, as a share of the updates' mean square
@@ -85,6 +94,10 @@ class IvarMle(Weigher):
         check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, memory=SHARE, floor=SHARE)
         check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
 
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return (VARIANCE, EXAMPLES) if self.samples else (VARIANCE,)
+
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior, equal = (sample_prior(round.num_examples, power, self.cap) for power in (self.samples, 0.0))
         history = NoiseHistory.of(state, round, self.memory)
@@ -121,6 +134,10 @@ class IvarVb(Weigher):
         where = "weighing rule 'ivar-vb': "
         check_settings(where, self, samples=NOT_NEGATIVE, cap=UP_TO_INFINITY, memory=SHARE, floor=SHARE)
         check_settings(where, self, iterations=COUNT, tolerance=NOT_NEGATIVE)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return (VARIANCE, EXAMPLES) if self.samples else (VARIANCE,)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
         prior = sample_prior(round.num_examples, self.samples, self.cap)

@@ -6,10 +6,20 @@ from torch import Tensor
 
 from steelyard.errors import COUNT_OR_ZERO, InputError, check_setting
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.steps import normalised
 
+SCORE = Reason(
+    "score",
+    "sum of squared distances",
+    less="its updates were further from the nearest others than those that were chosen",
+    more="its updates were closer to the nearest others than most",
+    same="only the updates that are closest to others count",
+    power=-1.0,
+    relative=True,
+)
 TIE_FACTOR = 1 + 1e-9  # scores within this factor are a tie, and tied clients count the same
 
 
@@ -55,6 +65,8 @@ class Krum(Weigher):
 
     f: int | None = None
 
+    reasons = (SCORE,)
+
     def __post_init__(self) -> None:
         check_f("krum", self.f)
 
@@ -71,6 +83,8 @@ class MultiKrum(Weigher):
     """The J − f updates with the lowest Krum scores count equally. `f` is as in krum."""
 
     f: int | None = None
+
+    reasons = (SCORE,)
 
     def __post_init__(self) -> None:
         check_f("multi-krum", self.f)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from steelyard.errors import SHARE, InputError, check_settings
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import EXAMPLES, Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.pairs import Pairs
@@ -47,6 +48,19 @@ class Majority(Weigher):
     tolerance: float = 2.0
     crowd: float = 0.3
     memory: float = 0.8
+
+    reasons = (
+        Reason(
+            "trust",
+            "agreement",
+            less="it agreed less with the majority",
+            against="it pulled against the majority",
+            shows="agreement",
+        ),
+        Reason("votes", "votes", less="its updates were nearly equal to others, which share one vote"),
+        EXAMPLES,
+        Reason("norm", "norm", less="its updates were long and were shortened", power=-1.0, relative=True),
+    )
 
     def __post_init__(self) -> None:
         check_settings("weighing rule 'majority': ", self, memory=SHARE)

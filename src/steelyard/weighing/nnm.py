@@ -4,10 +4,18 @@ from dataclasses import dataclass
 
 from steelyard.errors import InputError
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import Reason
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometric_median import GeometricMedian
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.krum import TIE_FACTOR, check_f
+
+NEIGHBOURS = Reason(
+    "neighbours",
+    "neighbours",
+    less="its updates were among the nearest of few clients",
+    more="its updates were among the nearest of many clients",
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,10 @@ class Nnm(Weigher):
             raise InputError(
                 f"nnm cannot wrap {type(self.rule).__name__}, which sends vectors to the clients."
             )
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return NEIGHBOURS, *self.rule.reasons
 
     @property
     def may_be_negative(self) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from steelyard.errors import UP_TO_INFINITY, check_settings
 from steelyard.types import RoundInfo, State, Weighed
+from steelyard.verdicts.reasons import EXAMPLES
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 
@@ -16,6 +17,8 @@ class Samples(Weigher):
     """
 
     cap: float | None = None
+
+    reasons = (EXAMPLES,)
 
     def __post_init__(self) -> None:
         check_settings("weighing rule 'samples': ", self, cap=UP_TO_INFINITY)
