@@ -1,10 +1,10 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
-import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from steelyard.runs.reader import Run
+from steelyard.verdicts.sentences import Verdict
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "name": meta.get("name", run.path.name),
-        "about": meta.get("about") or _about(run.spec),
+        "about": meta.get("about") or describe_spec(run.spec),
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "warning": meta.get("warning"),
@@ -27,11 +27,11 @@ def summarise(run: Run) -> dict[str, Any]:
         ),
         "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
         "accuracies": [row["accuracy"] for row in evaluated],
-        "clients": client_table(run.client_rows(_COLUMNS)),
+        "clients": client_table(run.verdicts.values()),
     }
 
 
-def _about(spec: Mapping[str, Any]) -> str:
+def describe_spec(spec: Mapping[str, Any]) -> str:
     """The experiment in a few words: the data, who holds it, the model."""
     data = spec.get("data")
     if not data:
@@ -51,45 +51,20 @@ def describe_choice(choice: Mapping[str, Any]) -> str:
     return f"{choice['name']} ({settings})" if settings else str(choice["name"])
 
 
-_COLUMNS = ("client", "status", "weight", "num_examples", "accuracy", "adversary")
-
-
-def client_table(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each client over the whole run; rows come in the order of rounds, and are not kept."""
-    table: dict[str, dict[str, Any]] = {}
-    weights: dict[str, list[float]] = {}
-    for row in rows:
-        client = row["client"]
-        if client not in table:
-            table[client] = {"client": client, **_NOTHING}
-            weights[client] = []
-        _add(table[client], weights[client], row)
-    for client, known in table.items():
-        known["weight"] = statistics.fmean(weights[client]) if weights[client] else None
-    return [table[client] for client in sorted(table)]
-
-
-_NOTHING = {
-    "num_examples": None,
-    "rounds": 0,
-    "weight": None,
-    "accuracy": None,
-    "rejected": 0,
-    "reason": None,
-}
-
-
-def _add(known: dict[str, Any], weights: list[float], row: Mapping[str, Any]) -> None:
-    """Add what a client did in one round."""
-    if row["status"] != "idle":
-        known["rounds"] += 1
-        weights.append(row["weight"])
-        if row["status"] != "used":
-            known["rejected"] += 1
-            known["reason"] = row["status"]
-        if row.get("num_examples") is not None:
-            known["num_examples"] = row["num_examples"]
-    if row.get("accuracy") is not None:
-        known["accuracy"] = row["accuracy"]
-    if row.get("adversary") is not None:  # only in runs with adversaries
-        known["adversary"] = bool(row["adversary"])
+def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
+    """One row for each client over the whole run."""
+    return [
+        {
+            "client": each.client,
+            "num_examples": each.samples,
+            "rounds": each.rounds,
+            "weight": each.share,
+            "equal_share": each.equal,
+            "accuracy": each.accuracy,
+            "rejected": each.rejected,
+            "reason": each.last_rejection,
+            **({} if each.adversary is None else {"adversary": each.adversary}),
+            "verdict": each.text,
+        }
+        for each in verdicts
+    ]

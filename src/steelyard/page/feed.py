@@ -1,0 +1,164 @@
+"""One run and all browsers that look at it: the record is read once for all of them.
+
+Nothing is read while no browser is connected. A browser has at most one message waiting for it; one that is
+slower than the run gets a new snapshot when it is ready for it.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from steelyard.errors import SteelyardError
+from steelyard.page.messages import Messages, Source
+from steelyard.runs.folder import DATABASE
+
+QUICK, SLOW = 0.25, 1.0
+"""Seconds between two looks at the record, after a change and when nothing happens."""
+_UNREADABLE = (SteelyardError, OSError, sqlite3.Error)
+
+log = logging.getLogger("steelyard.page")
+
+
+class Viewer:
+    """One browser."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.behind = True
+        """Whether it must get a snapshot before any update."""
+        self.is_waiting = False
+        self._wake, self._arrived, self._ended = wake, asyncio.Event(), False
+        self._pending: bytes | None = None
+
+    async def next(self) -> bytes | None:
+        """The next message; None if there are no more."""
+        self.is_waiting = True
+        try:
+            if self.behind:
+                self._wake()
+            await self._arrived.wait()
+        finally:
+            self.is_waiting = False
+        if self._ended:
+            return None
+        self._arrived.clear()
+        message, self._pending = self._pending, None
+        return message
+
+    def put_snapshot(self, message: bytes) -> None:
+        self.behind, self._pending = False, message
+        self._arrived.set()
+
+    def put_update(self, message: bytes) -> None:
+        """An update, unless the one before it is still there: then both are dropped for a later snapshot."""
+        if self.behind:
+            return
+        if self._pending is not None:
+            self.behind, self._pending = True, None
+            self._arrived.clear()
+            return
+        self._pending = message
+        self._arrived.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._arrived.set()
+
+
+class Feed:
+    """Follows one run while browsers are connected."""
+
+    def __init__(self, path: Path, follow: Callable[[Path], Source]) -> None:
+        self.path, self.viewers = path, set[Viewer]()
+        self._follow = follow
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def viewer(self) -> Iterator[Viewer]:
+        """A browser that gets the messages of this run for as long as the block lasts."""
+        viewer = Viewer(self._wake.set)
+        self.viewers.add(viewer)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll(Messages(self.path, self._follow)))
+        try:
+            yield viewer
+        finally:
+            self.viewers.discard(viewer)
+            if not self.viewers:
+                self._stop()
+
+    def close(self) -> None:
+        """End the streams of all browsers."""
+        self._stop()
+        for viewer in self.viewers:
+            viewer.end()
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _poll(self, messages: Messages) -> None:
+        pause = QUICK
+        try:
+            while (self.path / DATABASE).is_file():
+                self._wake.clear()
+                wanted = any(viewer.behind and viewer.is_waiting for viewer in self.viewers)
+                changed = await self._look(messages, wanted)
+                pause = QUICK if changed else min(pause * 1.25, SLOW)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause)
+        except Exception:
+            log.exception("the page of %s has stopped", self.path)
+        for viewer in self.viewers:
+            viewer.end()
+
+    async def _look(self, messages: Messages, wanted: bool) -> bool:
+        """Read what is new and hand it out; returns whether there was something."""
+        try:
+            update = await asyncio.to_thread(messages.update)
+            self._hand_out(update)
+            if wanted:
+                snapshot = await asyncio.to_thread(messages.snapshot)
+                for viewer in self.viewers:
+                    if viewer.behind and viewer.is_waiting:
+                        viewer.put_snapshot(snapshot)
+        except _UNREADABLE:  # locked or damaged: perhaps it is readable again soon
+            await asyncio.sleep(SLOW)
+            return False
+        return update is not None
+
+    def _hand_out(self, update: tuple[str, bytes] | None) -> None:
+        if update is not None:
+            kind, message = update
+            for viewer in self.viewers:
+                (viewer.put_snapshot if kind == "snapshot" else viewer.put_update)(message)
+
+
+class Feeds:
+    """The feeds of all runs that browsers look at."""
+
+    def __init__(self, follow: Callable[[Path], Source]) -> None:
+        self._follow, self._feeds = follow, dict[Path, Feed]()
+        self._closed = False
+
+    @contextmanager
+    def viewer(self, path: Path) -> Iterator[Viewer]:
+        feed = self._feeds.setdefault(path, Feed(path, self._follow))
+        try:
+            with feed.viewer() as viewer:
+                if self._closed:
+                    viewer.end()
+                yield viewer
+        finally:
+            if not feed.viewers:
+                self._feeds.pop(path, None)
+
+    def close(self) -> None:
+        """End all streams, also those that begin later."""
+        self._closed = True
+        for feed in list(self._feeds.values()):
+            feed.close()
