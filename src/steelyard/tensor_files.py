@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from steelyard.errors import InputError, SteelyardError
+
+if TYPE_CHECKING:  # a run can be read without torch, which takes seconds to import
+    from torch import Tensor
 
 Name = tuple[str, ...]
 """A path of strings; client ids in it may hold any character."""
@@ -76,16 +77,21 @@ def _cannot_write(path: Path, error: Exception) -> SteelyardError:
 
 
 def save_tensors(
-    path: Path, tensors: Mapping[Name, Tensor], values: Mapping[str, Any] | None = None, durable: bool = True
+    path: Path,
+    tensors: "Mapping[Name, Tensor]",
+    values: Mapping[str, Any] | None = None,
+    durable: bool = True,
 ) -> None:
     """Write tensors by name, and `values` that JSON can hold."""
+    from safetensors.torch import save_file
+
     numbered = {str(place): tensor.contiguous().clone() for place, tensor in enumerate(tensors.values())}
     header = {"names": list(tensors), "values": dict(values or {})}
     with replacing(path, durable) as partial:
         save_file(numbered, partial, metadata=metadata(json.dumps(header)))
 
 
-def load_tensors(path: Path) -> tuple[dict[Name, Tensor], dict[str, Any]]:
+def load_tensors(path: Path) -> "tuple[dict[Name, Tensor], dict[str, Any]]":
     """Read what `save_tensors` wrote."""
     check_file(path)
     try:

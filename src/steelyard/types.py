@@ -153,3 +153,5 @@ class Round:
     clients: tuple[Row, ...]
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall time by stage, kept apart because it differs between equal runs."""
+    calibration: tuple[tuple[float, float, float], ...] = ()
+    """Predictions of the round's model by confidence: examples, mean confidence and accuracy of each bin."""

@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,13 @@ from steelyard.errors import InputError
 from steelyard.frames import frame
 from steelyard.runs.folder import DATABASE, SPEC
 from steelyard.runs.record import VERSION, other_version
+from steelyard.verdicts.batch import Batch, Names, make_batch
+from steelyard.verdicts.reasons import Reason, from_json
+from steelyard.verdicts.sentences import Verdict, verdicts
+from steelyard.verdicts.tally import Tally
+
+MAX_CELLS = 2**20  # of each matrix that is read at once
+FIRST_ROWS = 2**12
 
 
 class Run:
@@ -62,14 +69,33 @@ class Run:
     def timings(self) -> list[dict[str, Any]]:
         return list(self._read("SELECT * FROM timings ORDER BY round"))
 
-    def client_rows(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Some columns of the table of clients, row by row: the whole table may be large.
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Words for the evidence of the weighing rule, as the run recorded them."""
+        return from_json(self.meta.get("reasons"))
 
-        Columns that the run does not have are left out.
-        """
-        known = [row["name"] for row in self._read("PRAGMA table_info(clients)")]
-        chosen = ", ".join(f'"{name}"' for name in columns if name in known)
-        return self._read(f"SELECT {chosen} FROM clients ORDER BY round, client")
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """How much each client counted, and why, by client id; made from the rows of the record."""
+        tally = Tally(self.reasons)
+        for batch in self.batches(tally.names):
+            tally.add(batch)
+        return verdicts(tally)
+
+    def batches(self, names: Names, after: int = 0, until: int | None = None) -> Iterator[Batch]:
+        """The table of clients as matrices, some rounds at a time, from the round after `after` on."""
+        query = "SELECT * FROM clients WHERE round > ? AND round <= ? ORDER BY round, client"
+        with self._connected() as database:
+            cursor = database.execute(query, (after, 2**62 if until is None else until))
+            heads = [column[0] for column in cursor.description]
+            size, rest = FIRST_ROWS, list[Any]()
+            while rows := rest + cursor.fetchmany(size):
+                whole = _whole_rounds(rows, heads.index("round"), done=len(rows) < len(rest) + size)
+                rest = rows[whole:]
+                if whole:
+                    batch = make_batch(names, dict(zip(heads, zip(*rows[:whole], strict=True), strict=True)))
+                    size = max(1, MAX_CELLS // len(names.clients)) * -(-whole // len(batch.rounds))
+                    yield batch
 
     def has_rounds_up_to(self, number: int) -> bool:
         """Whether every round from the first to this one is recorded."""
@@ -77,12 +103,17 @@ class Run:
         return bool(next(self._read(query))["count"] == number)
 
     def _read(self, query: str) -> Iterator[dict[str, Any]]:
+        with self._connected() as database:
+            cursor = database.execute(query)
+            names = [column[0] for column in cursor.description]
+            for row in cursor:
+                yield dict(zip(names, row, strict=True))
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
         try:
             with _reading(self.path / DATABASE) as database:
-                cursor = database.execute(query)
-                names = [column[0] for column in cursor.description]
-                for row in cursor:
-                    yield dict(zip(names, row, strict=True))
+                yield database
         except (sqlite3.DatabaseError, OSError) as error:
             raise InputError(f"cannot read the record of {self.path}: {error}.") from None
 
@@ -124,6 +155,14 @@ def _has_no_log(path: Path) -> bool:
     """Whether the record is one plain file (and not a copy that was made without its log)."""
     with open(path, "rb") as file:
         return file.read(20)[18:19] != b"\x02"
+
+
+def _whole_rounds(rows: Sequence[Sequence[Any]], place: int, done: bool) -> int:
+    """How many of the rows belong to rounds that are there to their end. The round is at `place` in a row."""
+    if done:
+        return len(rows)
+    last = rows[-1][place]
+    return next((number for number in range(len(rows), 0, -1) if rows[number - 1][place] != last), 0)
 
 
 def runs_in(folder: Path) -> list[Run]:

@@ -1,28 +1,35 @@
 """The tables of a run, in SQLite: written by one process, one transaction for each round."""
 
 import itertools
+import json
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steelyard.errors import InputError, SteelyardError
-from steelyard.types import Round
+
+if TYPE_CHECKING:
+    from steelyard.types import Round
+    from steelyard.verdicts.sentences import Verdict
 
 VERSION = 1
 """Of the tables and of what is in them."""
 BUSY_SECONDS = 600.0
 """How long to wait for another program that has locked the record."""
 TABLES = ("rounds", "clients", "timings")
+VERDICTS_TABLE = "CREATE TABLE IF NOT EXISTS verdicts (client TEXT PRIMARY KEY, share REAL, verdict TEXT)"
+"""Written when a run ends; while it goes on, `Run.verdicts` makes them from the rows."""
 
 _TABLES = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE rounds (round INTEGER PRIMARY KEY);
 CREATE TABLE clients (round INTEGER, client TEXT, PRIMARY KEY (round, client));
 CREATE TABLE timings (round INTEGER PRIMARY KEY);
+{VERDICTS_TABLE};
 PRAGMA user_version = {VERSION};
 """
 
@@ -115,10 +122,18 @@ class Record:
     def forget(self, *keys: str) -> None:
         self.database.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in keys])
 
-    def add(self, round: Round) -> None:
+    def add(self, round: "Round") -> None:
         self._insert("rounds", [{"round": round.number, **round.metrics}])
         self._insert("clients", [{"round": round.number, **row} for row in round.clients])
         self._insert("timings", [{"round": round.number, **round.seconds}])
+        if round.calibration:  # of the last model only
+            self.note(calibration=json.dumps({"round": round.number, "bins": round.calibration}))
+
+    def write_verdicts(self, verdicts: "Iterable[Verdict]") -> None:
+        self.database.execute(VERDICTS_TABLE)  # not in records of earlier versions
+        self.database.execute("DELETE FROM verdicts")
+        rows = [(each.client, each.share, each.text) for each in verdicts]
+        self.database.executemany("INSERT INTO verdicts VALUES (?, ?, ?)", rows)
 
     def delete_after(self, number: int) -> None:
         for table in TABLES:

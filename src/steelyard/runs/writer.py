@@ -63,7 +63,7 @@ class Recorder:
         With `after`, continue the run that is recorded there; rounds after that one are deleted. A folder has
         one recorder at a time: any other is refused. `lock` is for callers that already hold it.
         """
-        self.path = Path(path)
+        self.path, self.is_resumed = Path(path), after is not None
         if after is None:
             self.lock = create(self.path, lambda folder: _fill(folder, spec, meta or {}))
         else:
@@ -151,7 +151,11 @@ class Recorder:
         written = False
         try:
             with suppress(*([] if kind is None else [SteelyardError])):  # the first error says what is wrong
-                self.note(status=status, ended=_now(), **reason)
+                verdicts = Run(self.folder).verdicts
+                self.lock.check()
+                with self.record.transaction():
+                    self.record.write_verdicts(verdicts.values())
+                    self.record.note(status=status, ended=_now(), **reason)
                 written = True
         finally:
             self.record.close(merge=written)

@@ -5,9 +5,7 @@ round that made the model, so a round is complete after the next exchange; the l
 """
 
 import copy
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,6 +17,7 @@ from steelyard.errors import ClientError
 from steelyard.layout import tensors_of
 from steelyard.seeds import generator
 from steelyard.server.aggregation import Aggregator, is_finite
+from steelyard.server.clock import Clock
 from steelyard.server.concerns import concerns
 from steelyard.server.profiles import check_ids, class_counts, fitting_profiles, screen_profiles
 from steelyard.server.result import Result
@@ -31,6 +30,7 @@ from steelyard.server.statistics import are_variances
 from steelyard.sharing import Sharing
 from steelyard.sites import LATE, ServerTestSet, Sites
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Round, Row
+from steelyard.verdicts.reasons import to_json
 
 MAX_EVALUATED = 1000  # clients that are asked for scores; of more, a sample that stays the same
 Observer = Callable[[Round], None]
@@ -111,7 +111,9 @@ class Federation:
         self, *observers: Observer, keeper: Keeper | None = None, state: FederationState | None = None
     ) -> Result:
         """Run to the end, from the beginning or from a state."""
-        state = state or self.init()
+        state, rule = state or self.init(), self.aggregator.weigher
+        if keeper is not None:
+            keeper.note(rule=type(rule).__name__, rounds=str(self.rounds), reasons=to_json(rule.reasons))
         watching: list[Observer] = [*([keeper] if keeper else []), *observers]
         history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
         rows: list[Row] = []
@@ -140,7 +142,7 @@ class Federation:
         found = concerns(kept[0], is_finite(state.server.evaluated_model))
         if keeper is not None and found:
             keeper.note(warning=" ".join(found))
-        return Result(*kept, self.model_after(state), state, warnings=found)
+        return Result(*kept, self.model_after(state), state, warnings=found, reasons=rule.reasons)
 
     def init(self) -> FederationState:
         """The state before the first round."""
@@ -151,7 +153,7 @@ class Federation:
         impatient = self.patience is not None and state.stale >= self.patience
         return state.pending is None and (state.round >= self.rounds or impatient)
 
-    def exchange(self, state: FederationState, clock: "Clock") -> Exchange:
+    def exchange(self, state: FederationState, clock: Clock) -> Exchange:
         """Ask sites to score the model of the last round, where that is due, and to train from it."""
         number, server = state.round + 1, state.server
         invited = self.sample(number) if state.round < self.rounds else ()
@@ -172,17 +174,18 @@ class Federation:
             )
 
     def complete(
-        self, state: FederationState, exchange: Exchange, clock: "Clock"
+        self, state: FederationState, exchange: Exchange, clock: Clock
     ) -> tuple[Round, FederationState]:
         """The record of the pending round with the scores of its model, and the state without it."""
         round = state.pending
         assert round is not None
         metrics, rows, state = dict(round.metrics), list(round.clients), replace(state, pending=None)
+        calibration: tuple[tuple[float, float, float], ...] = ()
         if self._is_evaluated(round.number):
             with clock("evaluate"):
                 model = state.server.evaluated_model
                 found = evaluate(model, self.test, exchange.scores, exchange.table, self.num_examples)
-            own = found.clients or {}
+            own, calibration = found.clients or {}, found.calibration
             metrics |= found.metrics
             if found.measure == "accuracy":
                 metrics |= correlation_metrics(rows, own)
@@ -200,9 +203,9 @@ class Federation:
             if unscored:
                 rows = [_with_reason(row, unscored) for row in rows]
         seconds = {**round.seconds, "evaluate": clock.seconds.pop("evaluate", 0.0)}
-        return self.annotate(Round(round.number, metrics, tuple(rows), seconds)), state
+        return self.annotate(Round(round.number, metrics, tuple(rows), seconds, calibration)), state
 
-    def aggregate(self, state: FederationState, exchange: Exchange, clock: "Clock") -> FederationState:
+    def aggregate(self, state: FederationState, exchange: Exchange, clock: Clock) -> FederationState:
         """Merge the replies of a round into the model."""
         number, failures = state.round + 1, exchange.failures
         if not exchange.replies and not state.round and failures:
@@ -210,8 +213,9 @@ class Federation:
         with clock("aggregate"):
             done = self.aggregator.aggregate(state.server, exchange.replies, exchange.invited, number)
         metrics = round_metrics(done, exchange) | sigma_metrics(self.layout, done.state.message.variance)
-        if self.algorithm.sharing.has_private_layers:
-            metrics |= traffic(done.state.message, [self._model_bytes(each) for each in exchange.invited])
+        private = self.algorithm.sharing.has_private_layers
+        models = [self._model_bytes(each) for each in exchange.invited] if private else None
+        metrics |= traffic(done.state.message, len(exchange.invited), models)
         pending = Round(number, metrics, client_rows(exchange, done), clock.seconds)
         return replace(state, round=number, server=done.state, pending=pending)
 
@@ -256,19 +260,6 @@ def advance(federation: Federation, state: FederationState) -> tuple[Round | Non
     if state.pending is not None:
         completed, state = federation.complete(state, exchange, clock)
     return completed, state if federation.is_over(state) else federation.aggregate(state, exchange, clock)
-
-
-class Clock:
-    """Wall time by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] = time.perf_counter() - start
 
 
 def _with_reason(row: Row, unscored: Mapping[ClientId, str]) -> Row:

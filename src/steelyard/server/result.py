@@ -1,7 +1,7 @@
 """The result of a run."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,8 @@ from steelyard.errors import InputError, SteelyardWarning
 from steelyard.frames import frame
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Row
+from steelyard.verdicts.reasons import Reason
+from steelyard.verdicts.sentences import Verdict, verdicts_of
 
 
 def _stays_at_its_site(client: ClientId) -> nn.Module:
@@ -66,6 +68,13 @@ class Result:
     """The folder of the run, if it is recorded."""
     warnings: tuple[str, ...] = ()
     """What is wrong with the run, a sentence each: no reply was used, the model is not finite, ..."""
+    reasons: tuple[Reason, ...] = ()
+    """Words for the evidence of the weighing rule."""
+
+    @cached_property
+    def verdicts(self) -> Mapping[ClientId, Verdict]:
+        """How much each client counted, and why; `print(result.verdicts["oslo"])` shows the sentence."""
+        return verdicts_of(self.clients, self.reasons)
 
     @property
     def accuracy(self) -> float:

@@ -61,10 +61,13 @@ def sigma_metrics(layout: Layout, variance: Tensor | None) -> dict[str, float]:
     return {f"sigma.{name}": mean**0.5 for name, mean in means.items() if mean > 0}
 
 
-def traffic(message: Message, models: Sequence[int]) -> dict[str, float]:
-    """Bytes that go down and up in a round, and what whole models (`models`, in bytes) would take."""
-    shared = sum(slot.nbytes for slot in message if slot is not None)
-    return {"bytes": 2.0 * len(models) * shared, "bytes_of_whole_models": 2.0 * sum(models)}
+def traffic(message: Message, clients: int, models: Sequence[int] | None) -> dict[str, float]:
+    """Bytes that go down and up in a round; where a part is shared, also what whole models would take.
+
+    `models` are the sizes of the clients' whole models, in bytes.
+    """
+    found = {"bytes": 2.0 * clients * sum(slot.nbytes for slot in message if slot is not None)}
+    return found if models is None else found | {"bytes_of_whole_models": 2.0 * sum(models)}
 
 
 def correlation_metrics(rows: Sequence[Row], scores: Mapping[ClientId, float]) -> dict[str, float]:

@@ -26,6 +26,8 @@ class Evaluation:
     measure: str = "accuracy"
     """What the number of a client is: "accuracy", or "mse" in regression."""
     clients: Mapping[ClientId, float] | None = None
+    calibration: tuple[tuple[float, float, float], ...] = ()
+    """As in `Round`: on the common test set, or else on the test data of all clients together."""
 
 
 def evaluate(
@@ -49,7 +51,9 @@ def evaluate(
         values = torch.from_numpy(means)
         sizes = torch.tensor([num_examples.get(client, 0) for client in clients], dtype=torch.float64)
         metrics |= client_mse_summary(values) if regression else fairness(values, sizes)
-        metrics |= _pooled_metrics(list(own.values()))
+    pooled = _pooled(list(own.values()))
+    if pooled is not None:
+        metrics |= {f"client_{name}": value for name, value in pooled.calibration().items()}
     if set().union(*answers.values()) - {"test", "held_out"}:
         metrics |= _private_metrics(answers)
     held_out = [scores["held_out"] for scores in answers.values() if "held_out" in scores]
@@ -62,7 +66,8 @@ def evaluate(
         if test is not None:
             metrics |= test.scores(model, temperature).calibration("_scaled")
     by_client = dict(zip(clients, means.tolist(), strict=True))
-    return Evaluation(metrics, "mse" if regression else "accuracy", by_client)
+    calibration = _calibration(common or pooled)
+    return Evaluation(metrics, "mse" if regression else "accuracy", by_client, calibration)
 
 
 def _client_means(
@@ -100,12 +105,18 @@ def _test_metrics(scores: Scores) -> dict[str, float]:
     return {"accuracy": scores.accuracy, **scores.calibration()}
 
 
-def _pooled_metrics(own: Sequence[Scores]) -> dict[str, float]:
-    """Calibration over the test examples of all clients together, where they sent details."""
+def _pooled(own: Sequence[Scores]) -> Scores | None:
+    """Scores over the test examples of all clients together, where they sent details."""
     if not own or own[0].is_regression or not own[0].has_detail:
-        return {}
-    pooled = Scores(np.sum([scores.values for scores in own], axis=0), own[0].classes)
-    return {f"client_{name}": value for name, value in pooled.calibration().items()}
+        return None
+    return Scores(np.sum([scores.values for scores in own], axis=0), own[0].classes)
+
+
+def _calibration(scores: Scores | None) -> tuple[tuple[float, float, float], ...]:
+    if scores is None or scores.is_regression or not scores.has_detail:
+        return ()
+    bins = scores.bins
+    return tuple(zip(bins.size.tolist(), bins.confidence.tolist(), bins.accuracy.tolist(), strict=True))
 
 
 def _private_metrics(answers: ByClient) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from steelyard.verdicts.batch import columns_of, make_batch
 from steelyard.verdicts.reasons import Reason
-from steelyard.verdicts.tally import MAX_RATIO, Rejections, Tally, Vector
+from steelyard.verdicts.tally import LAST_KNOWN, MAX_RATIO, Rejections, Tally, Vector
 
 LITTLE, MUCH = 0.75, 1.33  # of an equal share: outside, the share needs a reason
 MIN_EFFECT = math.log(1.1)  # of a factor, to be a reason for the share
@@ -38,6 +38,18 @@ class Verdict:
     used: int
     """Rounds in which its reply was used."""
     samples: int | None
+    """The number of examples that it reported last."""
+    accuracy: float | None
+    """The last known accuracy on its own test data."""
+    mse: float | None
+    """In regression, the last known mean squared error on its own test data."""
+    adversary: bool | None
+    """Whether it was an adversary of the simulation; None if that is not known."""
+    last_rejection: str | None
+    """Why its reply was not used, the last time that happened."""
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def rejected(self) -> int:
@@ -66,15 +78,27 @@ def verdicts(tally: Tally) -> dict[str, Verdict]:
         rounds = int(invited[number])
         share = float(weight[number] / rounds) if rounds else None
         fair = float(equal[number] / rounds) if rounds else None
-        samples = tally.samples[number]
         clauses = list(_rejections(tally.rejections.get(number, {}), rounds))
         if used[number]:
             clauses += _reasons(factors, number, float(factor_of_equal[number]), most, bool(clauses))
         text = f"{name} {_opening(rounds, int(used[number]), share, fair, tally.num_rounds)}"
         text += f": {'; '.join(clauses)}." if clauses else "."
-        count = None if math.isnan(samples) else int(samples)
-        found[name] = Verdict(name, text, share, fair, rounds, int(used[number]), count)
+        found[name] = Verdict(name, text, share, fair, rounds, int(used[number]), **_known(tally, number))
     return found
+
+
+def _known(tally: Tally, client: int) -> dict[str, Any]:
+    """What is known of a client besides its weights."""
+    last = [float(tally.last[name][client]) for name in LAST_KNOWN]
+    samples, accuracy, mse, adversary = (None if math.isnan(value) else value for value in last)
+    rejections = tally.rejections.get(client, {}).values()
+    return {
+        "samples": None if samples is None else int(samples),
+        "accuracy": accuracy,
+        "mse": mse,
+        "adversary": None if adversary is None else bool(adversary),
+        "last_rejection": max(rejections, key=lambda each: each.last).text if rejections else None,
+    }
 
 
 def _opening(rounds: int, used: int, share: float | None, equal: float | None, of: int) -> str:

@@ -13,6 +13,8 @@ from steelyard.verdicts.reasons import Reason
 
 LOW = 0.5  # of the usual factor in a round: below, the client was weighed down in this round
 MAX_RATIO = 100.0  # of a factor to the usual one in a round; one extreme round must not decide
+LAST_KNOWN = ("num_examples", "accuracy", "mse", "adversary")
+"""Columns of which the last value of each client is kept."""
 MAX_RANGES = 1000  # of rounds that are remembered for each client and reason
 
 Vector = NDArray[np.float64]
@@ -28,9 +30,11 @@ class Rejections:
     """First and last rounds, of the first `MAX_RANGES` ranges."""
     text: str = ""
     """The reason, as it was given last."""
+    last: int = 0
+    """The last round."""
 
     def add(self, round: int, text: str) -> None:
-        self.count, self.text = self.count + 1, text
+        self.count, self.text, self.last = self.count + 1, text, round
         if self.ranges and self.ranges[-1][1] == round - 1:
             self.ranges[-1] = (self.ranges[-1][0], round)
         elif len(self.ranges) < MAX_RANGES:
@@ -62,8 +66,8 @@ class Tally:
         self.totals = np.zeros((5, 0))
         """[5, C]: rounds invited, rounds used, weight, equal shares, equal shares of used rounds."""
         self.factors = [np.zeros((5, 0)) for _ in reasons]
-        self.samples = np.zeros(0)
-        """[C], the number of examples that each client reported last; nan if it never did."""
+        self.last = {name: np.zeros(0) for name in LAST_KNOWN}
+        """[C] each: the last known values; nan if there is none."""
         self.rejections: dict[int, dict[str, Rejections]] = {}
 
     def add(self, batch: Batch) -> None:
@@ -82,21 +86,17 @@ class Tally:
         ]
         for sums, reason in zip(self.factors, self.reasons, strict=True):
             sums += factor_sums(batch, used, reason)
-        self._note_samples(batch.column("num_examples"))
+        for name, before in self.last.items():
+            self.last[name] = last_known(batch.column(name), before)
         self._note_rejections(batch)
 
     def _grow(self, clients: int) -> None:
-        new = clients - len(self.samples)
+        new = clients - self.totals.shape[1]
         if new:
             self.totals = np.pad(self.totals, ((0, 0), (0, new)))
             self.factors = [np.pad(sums, ((0, 0), (0, new))) for sums in self.factors]
-            self.samples = np.pad(self.samples, (0, new), constant_values=np.nan)
-
-    def _note_samples(self, counts: Matrix) -> None:
-        known = ~np.isnan(counts)
-        last = len(counts) - 1 - known[::-1].argmax(axis=0)
-        values = counts[last, np.arange(counts.shape[1])]
-        self.samples = np.where(known.any(axis=0), values, self.samples)
+            for name, values in self.last.items():
+                self.last[name] = np.pad(values, (0, new), constant_values=np.nan)
 
     def _note_rejections(self, batch: Batch) -> None:
         texts = self.names.reasons
@@ -107,6 +107,14 @@ class Tally:
 
     def sums_of(self, reason: Reason) -> FactorSums:
         return FactorSums(*self.factors[self.reasons.index(reason)])
+
+
+def last_known(values: Matrix, before: Vector) -> Vector:
+    """The last number of each column [C]; where there is none, what was known before."""
+    known = ~np.isnan(values)
+    last = len(values) - 1 - known[::-1].argmax(axis=0)
+    found = values[last, np.arange(values.shape[1])]
+    return np.where(known.any(axis=0), found, before)
 
 
 def factor_sums(batch: Batch, used: NDArray[np.bool_], reason: Reason) -> Matrix:
