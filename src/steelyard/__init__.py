@@ -81,8 +81,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "flower":  # a package of its own, for federations across machines
-        return importlib.import_module("steelyard.flower")
+    if name in ("flower", "observers"):  # packages of their own
+        return importlib.import_module(f"steelyard.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
     home = importlib.import_module(f"steelyard.{_HOMES[name]}")

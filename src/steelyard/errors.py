@@ -28,6 +28,10 @@ class SteelyardWarning(UserWarning):
     """Something that a user should know about a run, although it goes on or came to its end."""
 
 
+class ObserverWarning(SteelyardWarning):
+    """An observer of a run failed; the run goes on without it."""
+
+
 LARGEST = sys.float_info.max
 
 

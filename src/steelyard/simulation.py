@@ -27,6 +27,9 @@ from steelyard.engines.base import SimulatedSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, unknown
 from steelyard.layout import tensors_of
+from steelyard.observers.base import Watching
+from steelyard.observers.facts import RunFacts, flattened, resumed_after
+from steelyard.observers.notebook import notebook_bar
 from steelyard.runs.folder import PRIVATE
 from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Federation, Observer, shared_part
@@ -80,6 +83,9 @@ class SimulatedFederation:
         self.adversaries, self.engine, self.spill = dict(adversaries or {}), engine or Auto(), spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.round_seconds = round_seconds
+        self.name = "federation"
+        self.parameters: Mapping[str, Any] | None = None
+        """What trackers are told, where it is more than the settings here: of a spec, all of it."""
         self.model = None if model is None else copy.deepcopy(model)
         dtype = torch.float32 if model is None else input_dtype(model)
         self.test = None if test is None else examples(test, name="test").to(dtype)
@@ -101,15 +107,22 @@ class SimulatedFederation:
     ) -> Result:
         """Run to the end, from the beginning or from a state.
 
-        Each observer is called with every completed round; a recorder keeps the run on disk.
+        Each observer is called with every completed round; a recorder keeps the run on disk. A tracker
+        (`steelyard.observers`) is also told how the run begins and ends.
         """
-        with recorder or nullcontext(), self._states(recorder) as states, self.open(states) as sites:
+        with (
+            Watching((*observers, *notebook_bar())) as watching,
+            recorder or nullcontext(),
+            self._states(recorder) as states,
+            self.open(states) as sites,
+        ):
             if recorder is not None and state is not None:
                 self.check_state(state, recorder.folder)
+            watching.begin(self.facts(recorder, state))
             sites.rewind(0 if state is None else state.round)
             server = self.server(sites)
             try:
-                result = server.run(*observers, keeper=recorder, state=state)
+                result = server.run(*watching.observers, keeper=recorder, state=state)
             finally:
                 if recorder is not None:
                     recorder.note(engine=sites.about)
@@ -117,6 +130,14 @@ class SimulatedFederation:
         own = _not_recorded if lost else partial(self.model_of, result.state, states=states)
         result.warn()
         return replace(result, model_of=own, path=recorder.path if recorder else None)
+
+    def facts(self, recorder: Recorder | None, state: FederationState | None) -> RunFacts:
+        """What trackers are told before the first round."""
+        settings = ("seed", "clients_per_round", "evaluate_every", "patience", "round_seconds", "spill")
+        own = {"clients": len(self.clients), **{name: getattr(self, name) for name in settings}}
+        parameters = self.parameters or own | flattened({"engine": self.engine}) | flattened(self.algorithm)
+        folder = None if recorder is None else recorder.folder
+        return RunFacts(self.name, self.rounds, parameters, folder, resumed_after(recorder, state))
 
     def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
         """A context with the simulated sites."""

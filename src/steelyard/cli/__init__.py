@@ -58,6 +58,7 @@ KINDS = (
     "shifts",
     "models",
     "engines",
+    "observers",
     "presets",
 )
 
@@ -97,7 +98,7 @@ def run(
         run_demo(seed, out, as_json)
         return
     with stderr().status("loading") as status:
-        from steelyard.specs.building import build, spec_warnings
+        from steelyard.specs.building import build, build_observers, spec_warnings
         from steelyard.specs.running import recorder_for
         from steelyard.specs.schema import load_spec
 
@@ -105,10 +106,10 @@ def run(
         if seed is not None:
             overrides["seed"] = seed
         spec = load_spec(target, overrides, permission(trust, status))
-        federation = build(spec)
+        federation, observers = build(spec), build_observers(spec)
     for text in spec_warnings(spec):
         warn(text)
-    path = finish(spec.name, federation, recorder_for(spec, out))
+    path = finish(spec.name, federation, recorder_for(spec, out), observers=observers)
     _show_run(path, as_json)
     exit_if_warned(path)
 
@@ -171,7 +172,8 @@ def resume(
     for note in (f"{path} is finished; nothing to do.",) if reopened is None else reopened.notes:
         say(note)
     if reopened is not None:
-        finish(path.name, reopened.federation, reopened.recorder, reopened.state)
+        federation, recorder, state, _, observers = reopened
+        finish(path.name, federation, recorder, state, observers)
     _show_run(path, as_json)
     exit_if_warned(path)
 

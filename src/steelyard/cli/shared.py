@@ -4,21 +4,22 @@ import functools
 import json
 import re
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steelyard.cli.observer_warnings import collected_warnings
 from steelyard.cli.signals import exit_code, explained, interruptions
-from steelyard.errors import InputError, SteelyardError, SteelyardWarning
+from steelyard.errors import InputError, SteelyardError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.status import Status
 
     from steelyard.runs.writer import Recorder
+    from steelyard.server.federation import Observer
     from steelyard.server.state import FederationState
     from steelyard.simulation import SimulatedFederation as Federation
     from steelyard.specs.gate import Permission
@@ -131,18 +132,23 @@ def _answer(file: Path, names: Sequence[str]) -> str:
 
 
 def finish(
-    name: str, federation: "Federation", recorder: "Recorder", state: "FederationState | None" = None
+    name: str,
+    federation: "Federation",
+    recorder: "Recorder",
+    state: "FederationState | None" = None,
+    observers: "Sequence[Observer]" = (),
 ) -> Path:
     """Run a federation to its end with a progress bar on standard error; returns the run's folder."""
     from steelyard.report.terminal import progress
 
-    with progress(stderr(), name, federation.rounds) as observer, warnings.catch_warnings():
-        warnings.simplefilter("ignore", SteelyardWarning)  # `exit_if_warned` prints them
+    with progress(stderr(), name, federation.rounds) as observer, collected_warnings() as found:
         try:
-            federation.run(observer, recorder=recorder, state=state)
+            federation.run(observer, *observers, recorder=recorder, state=state)
         except KeyboardInterrupt as interrupt:
             hint = f"`steelyard resume {recorder.path}` continues."
             raise explained(interrupt, f"the finished rounds are recorded, and {hint}") from None
+    for text in found:
+        warn(text)
     return recorder.path
 
 

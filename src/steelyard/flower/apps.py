@@ -27,6 +27,8 @@ from steelyard.flower.remote import Patience, RemoteSites
 from steelyard.flower.runtime import MESSAGE_TYPE, TaskConnection
 from steelyard.flower.serving import KEPT, open_run, wait_for_sites
 from steelyard.flower.wire import Parcel, WireError, from_records, to_records
+from steelyard.observers.base import Watching
+from steelyard.specs.building import build_observers
 from steelyard.types import ClientId
 
 SITE, HOME, OUT = "site", "home", "out"
@@ -51,8 +53,10 @@ def run_on_grid(grid: Grid, deployment: Deployment, log: Callable[[str], None]) 
     """Run a deployment with the nodes of a grid."""
     settings, spec = deployment.settings, deployment.spec
     check_server(spec, settings)
+    observers = build_observers(spec)
     opened = open_run(deployment, False, False, log)
-    with opened.recorder as recorder, one_thread():
+    with Watching(observers) as watching, opened.recorder as recorder, one_thread():
+        watching.begin(opened.facts(spec))
         channel = GridChannel(grid, settings.sites, log)
         patience = Patience(settings.round_seconds, settings.offline_seconds)
         sites = RemoteSites(
@@ -61,7 +65,7 @@ def run_on_grid(grid: Grid, deployment: Deployment, log: Callable[[str], None]) 
         wait_for_sites(deployment, sites, log)
         federation = build_server(spec, settings, sites)
         sites.rewind(opened.round)
-        federation.run(keeper=recorder, state=opened.state)
+        federation.run(*watching.observers, keeper=recorder, state=opened.state)
         recorder.note(engine=sites.about)
     log(f"recorded in {recorder.path}")
 
@@ -98,7 +102,7 @@ def _invitation(deployment: Deployment, site: ClientId) -> Invitation:
     """What the site would be told, from the files that both sides have here."""
     settings = deployment.settings
     shape = (settings.dealt, settings.input_shape, settings.classes)
-    return Invitation(site, "", "", "", deployment.spec.to_toml(), deployment.hash, *shape)
+    return Invitation(site, "", "", "", deployment.spec_of_sites, deployment.hash, *shape)
 
 
 class GridChannel(TaskChannel):

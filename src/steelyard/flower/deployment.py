@@ -100,6 +100,11 @@ class Deployment:
     def hash(self) -> str:
         return spec_hash(self.spec, self.settings.input_shape, self.settings.classes)
 
+    @property
+    def spec_of_sites(self) -> str:
+        """The spec as TOML, without the observers, which are the server's own."""
+        return self.spec.model_copy(update={"observers": []}).to_toml()
+
     def public_key_file(self, site: ClientId) -> Path:
         return self.folder / SITES / f"{site}.pub"
 
@@ -147,7 +152,8 @@ def checked(table: Mapping[str, Any], where: Path | str) -> Settings:
 
 def spec_hash(spec: Spec, input_shape: list[int] | None, classes: int | None) -> str:
     """What server and site must have in common to compute the same."""
-    table = {**spec.model_dump(), "engine": None, "about": "", "spill": False, "round_seconds": None}
+    table = spec.model_dump(exclude={"observers"})
+    table |= {"engine": None, "about": "", "spill": False, "round_seconds": None}
     content = json.dumps([table, input_shape, classes], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
@@ -183,7 +189,7 @@ def invitation_for(deployment: Deployment, site: ClientId, address: str | None =
         deployment.folder.name,
         address or f"{settings.host}:{settings.port}",
         (deployment.secrets / credentials.CA).read_text("ascii"),
-        deployment.spec.to_toml(),
+        deployment.spec_of_sites,
         deployment.hash,
         settings.dealt,
         settings.input_shape,

@@ -19,6 +19,8 @@ from steelyard.flower.proxy import proxy
 from steelyard.flower.remote import Patience, RemoteSites
 from steelyard.flower.runtime import Address
 from steelyard.flower.status import SiteStatus, Status
+from steelyard.observers.base import Watching
+from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.runs.folder import SPEC, Lock, refuse_links
 from steelyard.runs.reader import Run
 from steelyard.runs.resuming import changes, last_state
@@ -26,8 +28,10 @@ from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
+from steelyard.specs.building import build_observers, parameters_of
 from steelyard.specs.gate import Permission
 from steelyard.specs.running import recorder_for
+from steelyard.specs.schema import Spec
 from steelyard.types import Round
 
 KEPT = "sites"
@@ -53,6 +57,7 @@ def serve(
     deployment = load_deployment(Path(folder), trust)
     settings, spec = deployment.settings, deployment.spec
     check_server(spec, settings)
+    watching = Watching((*observers, *build_observers(spec)))
     lock = Lock(deployment.secrets)
     status = Status(deployment.folder.name, rounds=spec.rounds)
     status.sites = {site: SiteStatus() for site in settings.sites}
@@ -60,7 +65,9 @@ def serve(
         with ExitStack() as stack:
             opened = open_run(deployment, again, anyway, log)
             status.run, status.round = str(opened.recorder.path), opened.round
+            stack.enter_context(watching)
             stack.enter_context(opened.recorder)
+            watching.begin(opened.facts(spec))
             stack.enter_context(one_thread())
             reporter = _Reporter(deployment, status, watch)
             stack.callback(reporter.stop)
@@ -80,7 +87,8 @@ def serve(
             federation = build_server(spec, settings, sites)
             reporter.phase("running")
             sites.rewind(opened.round)
-            result = federation.run(*observers, reporter.observe, keeper=opened.recorder, state=opened.state)
+            watchers = (*watching.observers, reporter.observe)
+            result = federation.run(*watchers, keeper=opened.recorder, state=opened.state)
             opened.recorder.note(engine=sites.about)
             reporter.phase("finished")
     finally:
@@ -100,6 +108,11 @@ class Opened(NamedTuple):
     @property
     def round(self) -> int:
         return 0 if self.state is None else self.state.round
+
+    def facts(self, spec: Spec) -> RunFacts:
+        """What trackers are told before the first round."""
+        after = resumed_after(self.recorder, self.state)
+        return RunFacts(spec.name, spec.rounds, parameters_of(spec), self.recorder.folder, after)
 
 
 class FinishedError(InputError):

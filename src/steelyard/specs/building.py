@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from steelyard.attacks import Attack
 from steelyard.data import Client, Dataset, Population, as_clients, deal
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
+from steelyard.observers.facts import flattened
 from steelyard.seeds import generator, seeded
+from steelyard.server.federation import Observer
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation
 from steelyard.specs import registry
@@ -24,7 +27,7 @@ def build(spec: Spec) -> SimulatedFederation:
     algorithm = build_algorithm(spec)
     dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
     clients = deal_all(spec, dataset)
-    return SimulatedFederation(
+    federation = SimulatedFederation(
         clients,
         build_model(spec, dataset) if isinstance(dataset, Dataset) else None,
         algorithm,
@@ -39,6 +42,18 @@ def build(spec: Spec) -> SimulatedFederation:
         spill=spec.spill,
         adversaries=choose_adversaries(spec, tuple(clients)),
     )
+    federation.name, federation.parameters = spec.name, parameters_of(spec)
+    return federation
+
+
+def parameters_of(spec: Spec) -> dict[str, Any]:
+    """The settings of a spec for its observers, by names such as `training.lr`."""
+    return flattened(spec.model_dump(exclude={"name", "rounds", "observers"}))
+
+
+def build_observers(spec: Spec) -> list[Observer]:
+    """The observers that a spec names; refused if a library that one of them needs is not installed."""
+    return [registry.build("observers", each) for each in spec.observers]
 
 
 def deal_all(spec: Spec, dataset: Dataset | HeterogeneousDataset) -> Mapping[ClientId, Client]:

@@ -24,11 +24,12 @@ CHOICES = {
     "sharing": "sharing",
     "weighing": "weighing",
     "combining": "combining",
+    "observers": "observers",
 }
-"""Settings of a spec that are choices, and their families."""
+"""Settings of a spec that are choices, or lists of choices, and their families."""
 
 SAME_BITS = ("serial", "pool", "ray")
-NO_EFFECT = ("name", "about", "engine", "spill", "round_seconds")
+NO_EFFECT = ("name", "about", "engine", "spill", "round_seconds", "observers")
 
 Table = Mapping[str, Any]
 
@@ -49,7 +50,9 @@ def changed(spec: Table, defaults: Table, place: str = "") -> dict[str, Any]:
     for key, value in spec.items():
         if key in defaults and value == defaults[key]:
             continue
-        if (path := f"{place}{key}") in CHOICES and value is not None:
+        if (path := f"{place}{key}") in CHOICES and isinstance(value, list):
+            found[key] = [registry.essential(CHOICES[path], each) for each in value]
+        elif path in CHOICES and value is not None:
             found[key] = registry.essential(CHOICES[path], value)
         elif isinstance(value, Mapping):
             found[key] = changed(value, defaults.get(key, {}), f"{path}.")

@@ -76,9 +76,29 @@ def code_names(table: Mapping[str, Any]) -> list[str]:
 
 
 def _to_admit(table: Mapping[str, Any]) -> list[str]:
-    """All that leads to code: names, and addresses of clusters, whose machines can run code here."""
+    """All that leads to code: names, and addresses of clusters, whose machines can run code here.
+
+    Also where observers write, if that is outside of the current folder, and where they send the rounds.
+    """
     clusters = {text for key, text in _texts(table) if key.rpartition(".")[2] == "address"}
-    return [*code_names(table), *sorted(clusters)]
+    return [*code_names(table), *sorted(clusters), *sorted({*_places(table)})]
+
+
+def _places(value: Any) -> Iterator[str]:
+    """Where the observers in a value write or send to, at any depth."""
+    if isinstance(value, Mapping):
+        for name, text in _texts(value.get("observers")):
+            if name in ("path", "tracking_uri") and not _is_inside(text):
+                yield text
+        value = list(value.values())
+    for inner in value if isinstance(value, list | tuple) else ():
+        yield from _places(inner)
+
+
+def _is_inside(text: str) -> bool:
+    """Whether a text is a path inside of the current folder."""
+    path = Path(text)
+    return not (path.is_absolute() or ".." in path.parts or text.startswith("~") or ":" in text)
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

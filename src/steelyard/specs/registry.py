@@ -29,6 +29,8 @@ class Family:
     module: str
     context: frozenset[str] = frozenset()
     """Arguments that the run provides."""
+    hyphens: bool = True
+    """Whether the words of a name are separated in specs: GeometricMedian is geometric-median."""
 
 
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
@@ -46,6 +48,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         "shifts": Family(
             "shift", "steelyard.data.shifts", frozenset({"images", "client", "clients", "generator"})
         ),
+        "observers": Family("observer", "steelyard.observers", hyphens=False),
         "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes", "client"})),
     }
 )
@@ -55,8 +58,9 @@ def names(family: str) -> dict[str, Factory]:
     """The members of a family, by the names that specs use."""
     module = importlib.import_module(FAMILIES[family].module)
     members = {name: getattr(module, name) for name in module.__all__}
+    spelled = _kebab if FAMILIES[family].hyphens else str.lower
     return {
-        _kebab(name): member for name, member in sorted(members.items()) if not inspect.isabstract(member)
+        spelled(name): member for name, member in sorted(members.items()) if not inspect.isabstract(member)
     }
 
 

@@ -17,7 +17,7 @@ from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.simulation import SimulatedFederation
 from steelyard.specs import gate
-from steelyard.specs.building import build, spec_warnings
+from steelyard.specs.building import build, build_observers, spec_warnings
 from steelyard.specs.loading import load_model
 from steelyard.specs.schema import Spec, load_spec
 
@@ -38,10 +38,12 @@ def run(
     """
     resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides, trust)
     federation = build(resolved)
+    named = build_observers(resolved)
     if not isinstance(spec, Spec):  # a spec that a program made is as it should be
         for text in spec_warnings(resolved):
             warnings.warn(text, SteelyardWarning, stacklevel=2)
-    return federation.run(*observers, recorder=None if out is None else recorder_for(resolved, Path(out)))
+    recorder = None if out is None else recorder_for(resolved, Path(out))
+    return federation.run(*observers, *named, recorder=recorder)
 
 
 def resume(path: str | Path, *observers: Observer, anyway: bool = False, trust: bool = False) -> Result:
@@ -77,6 +79,8 @@ class Reopened(NamedTuple):
     """None: no round was saved."""
     notes: tuple[str, ...]
     """What the user should know: a damaged state, a changed environment."""
+    observers: Sequence[Observer]
+    """Those that the spec names."""
 
 
 def reopen(path: str | Path, anyway: bool = False, trust: gate.Permission = False) -> Reopened | None:
@@ -108,13 +112,14 @@ def _reopen(recorded: Run, lock: Lock, anyway: bool, trust: gate.Permission) -> 
             f"{recorded.path} would not end with the numbers of an unbroken run: {', '.join(changed)}; undo "
             "that, or continue with `--anyway` (in Python: `anyway=True`)."
         )
-    federation = build(load_spec(recorded.path / SPEC, trust=trust))
+    spec = load_spec(recorded.path / SPEC, trust=trust)
+    federation, observers = build(spec), build_observers(spec)
     state, problems = last_state(recorded, lambda state: federation.read_states(state, recorded.path))
     recorder = Recorder(recorded.path, after=0 if state is None else state.round, lock=lock)
     if changed:  # without a fingerprint, it is not taken for a run of its spec
         edited = (recorded.path / SPEC).read_bytes()
         recorder.note(anyway="; ".join(changed), fingerprint="", spec=spec_checksum(edited))
-    return Reopened(federation, recorder, state, (*changed, *problems))
+    return Reopened(federation, recorder, state, (*changed, *problems), observers)
 
 
 def _is_finished(run: Run) -> bool:
@@ -122,8 +127,8 @@ def _is_finished(run: Run) -> bool:
 
 
 def _continue(reopened: Reopened, observers: Sequence[Observer]) -> Result:
-    federation, recorder, state, _ = reopened
-    return federation.run(*observers, recorder=recorder, state=state)
+    federation, recorder, state, _, named = reopened
+    return federation.run(*observers, *named, recorder=recorder, state=state)
 
 
 def _read_result(run: Run, trust: bool) -> Result:
@@ -133,7 +138,8 @@ def _read_result(run: Run, trust: bool) -> Result:
     if state is None:
         raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
     own = partial(federation.model_of, state, states=federation.read_states(state, run.path))
-    return Result(tuple(run.rounds), tuple(run.clients), load_model(run, trust=trust), state, own, run.path)
+    rows, model = (tuple(run.rounds), tuple(run.clients)), load_model(run, trust=trust)
+    return Result(*rows, model, state, own, run.path, reasons=run.reasons)
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:

@@ -34,6 +34,17 @@ def choice(field: str, family: str) -> BeforeValidator:
     return BeforeValidator(complete)
 
 
+def choices(field: str, family: str) -> BeforeValidator:
+    """Validator of a field that names members of a family; a single one need not be in a list."""
+
+    def complete(value: Any, info: ValidationInfo) -> list[Table]:
+        given = value if isinstance(value, list | tuple) else [value]
+        named = [registry.as_choice(field, each) for each in given]
+        return [registry.complete(family, each, _imports(info)) for each in named]
+
+    return BeforeValidator(complete)
+
+
 def settings(name: str, factory: type) -> BeforeValidator:
     """Validator of a field that holds the settings of a dataclass."""
 
@@ -109,6 +120,8 @@ class Spec(Section):
     combining: Annotated[Table, choice("combining", "combining")] = {"name": "mean"}
     training: Annotated[Table, settings("training", Training)] = {}
     server: Annotated[Table, settings("server", Server)] = {}
+    observers: Annotated[list[Table], choices("observers", "observers")] = []
+    """Where the rounds are shown or kept besides the record; they do not change the numbers."""
 
     @field_validator("adversaries")
     @classmethod
@@ -176,6 +189,9 @@ def _storable(table: Mapping[str, Any], changed: Mapping[str, Any]) -> Table:
         if isinstance(value, Mapping):
             inner = changed.get(key)
             kept[key] = _storable(value, inner if isinstance(inner, Mapping) else {})
+        elif isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
+            inner = changed.get(key) or [{}] * len(value)
+            kept[key] = [_storable(*both) for both in zip(value, inner, strict=True)]
         elif value is not None or key in changed:
             kept[key] = "none" if value is None else value
     return kept

@@ -1,0 +1,95 @@
+"""The life of an observer: it may be told how a run begins, then every round, then how the run ended."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from steelyard.errors import InputError, ObserverWarning
+from steelyard.observers.facts import RunFacts
+from steelyard.server.federation import Observer
+from steelyard.server.reasons import one_line
+from steelyard.types import Round
+
+
+class Tracker(ABC):
+    """An observer that is also told how a run begins and ends.
+
+    If it fails, it is dropped with a warning, and the run goes on. An `InputError` in `begin` is a mistake of
+    the user and is raised before the first round. Other observers are plain functions: their errors end the
+    run.
+    """
+
+    def begin(self, facts: RunFacts) -> None:  # noqa: B027 - optional
+        """Called once before the first round."""
+
+    @abstractmethod
+    def __call__(self, round: Round) -> None:
+        """Called with every completed round."""
+
+    def end(self, status: str) -> None:  # noqa: B027 - optional
+        """Called once after the run: it has "finished", was "interrupted" or has "failed"."""
+
+
+class Watching:
+    """The observers of a run. As a context, it ends the trackers that `begin` has begun.
+
+    The context is around the one that records the run: trackers end when the record is complete.
+    """
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers: list[Observer] = [
+            _Guarded(each) if isinstance(each, Tracker) else each for each in observers
+        ]
+
+    def begin(self, facts: RunFacts) -> None:
+        for each in self.observers:
+            if isinstance(each, _Guarded):
+                each.begin(facts)
+
+    def __enter__(self) -> "Watching":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        status = "finished" if kind is None else "interrupted" if interrupted else "failed"
+        for each in self.observers:
+            if isinstance(each, _Guarded):
+                each.end(status)
+
+
+class _Guarded:
+    """A tracker whose failures do not reach the run."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker, self.active = tracker, False
+
+    def begin(self, facts: RunFacts) -> None:
+        try:
+            self.tracker.begin(facts)
+            self.active = True
+        except InputError:
+            raise
+        except Exception as error:
+            self._drop(error)
+
+    def __call__(self, round: Round) -> None:
+        self._try(lambda: self.tracker(round))
+
+    def end(self, status: str) -> None:
+        self._try(lambda: self.tracker.end(status))
+
+    def _try(self, step: Callable[[], None]) -> None:
+        if self.active:
+            try:
+                step()
+            except Exception as error:
+                self._drop(error)
+
+    def _drop(self, error: Exception) -> None:
+        self.active = False
+        name, reason = type(self.tracker).__name__, one_line(f"{type(error).__name__}: {error}")
+        text = f"the observer {name} failed, and the run goes on without it ({reason})."
+        warnings.warn(text, ObserverWarning, stacklevel=5)
