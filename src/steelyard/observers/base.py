@@ -3,10 +3,13 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 
 from steelyard.errors import InputError, ObserverWarning
 from steelyard.observers.facts import RunFacts
+from steelyard.runs.reader import Run
 from steelyard.server.federation import Observer
 from steelyard.server.reasons import one_line
 from steelyard.types import Round
@@ -43,9 +46,18 @@ class Watching:
         ]
 
     def begin(self, facts: RunFacts) -> None:
+        """Begin the trackers. In a resumed run, they are told of the last completed round once more.
+
+        The run may have been interrupted when the round was recorded, but not yet told to all of them.
+        """
+        last = None
+        if facts.folder is not None and facts.after:
+            last, facts = recorded_round(facts.folder, facts.after), replace(facts, after=facts.after - 1)
         for each in self.observers:
             if isinstance(each, _Guarded):
                 each.begin(facts)
+                if last is not None:
+                    each(last)
 
     def __enter__(self) -> "Watching":
         return self
@@ -58,6 +70,19 @@ class Watching:
         for each in self.observers:
             if isinstance(each, _Guarded):
                 each.end(status)
+
+
+def recorded_round(folder: Path, number: int) -> Round:
+    """A round as it was told to observers, from the record."""
+    rows = Run(folder).rows_of(number)
+    known = {
+        table: [{key: value for key, value in row.items() if value is not None} for row in found]
+        for table, found in rows.items()
+    }
+    for row in (row for found in known.values() for row in found):
+        row.pop("round")
+    (metrics,), (seconds,) = known["rounds"], known["timings"]
+    return Round(number, metrics, tuple(known["clients"]), seconds)
 
 
 class _Guarded:

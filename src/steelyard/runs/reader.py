@@ -12,7 +12,7 @@ from typing import Any
 from steelyard.errors import InputError
 from steelyard.frames import frame
 from steelyard.runs.folder import DATABASE, SPEC
-from steelyard.runs.record import VERSION, other_version
+from steelyard.runs.record import TABLES, VERSION, other_version
 from steelyard.verdicts.batch import Batch, Names, make_batch
 from steelyard.verdicts.reasons import Reason, from_json
 from steelyard.verdicts.sentences import Verdict, verdicts
@@ -101,6 +101,11 @@ class Run:
         """Whether every round from the first to this one is recorded."""
         query = f"SELECT count(*) AS count FROM rounds WHERE round BETWEEN 1 AND {number:d}"
         return bool(next(self._read(query))["count"] == number)
+
+    def rows_of(self, round: int) -> dict[str, list[dict[str, Any]]]:
+        """The rows of one round, by table, in the order in which they were recorded."""
+        query = f"SELECT * FROM {{}} WHERE round = {round:d} ORDER BY rowid"
+        return {table: list(self._read(query.format(table))) for table in TABLES}
 
     def _read(self, query: str) -> Iterator[dict[str, Any]]:
         with self._connected() as database:
