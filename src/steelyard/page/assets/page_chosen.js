@@ -20,7 +20,7 @@ function chosenSection(view) {
     h("label", { for: "client-search" }, "Add a client ", search), names, h("button", { type: "submit", class: "small" }, "Add"), wrong);
   const select = h("select", { id: "evidence", onchange: () => ((ui.evidence = select.value), figure.draw()) });
   const choice = h("div", { class: "controls" }, h("label", { for: "evidence" }, "Evidence ", select));
-  const figure = new Figure({ title: "Chosen clients", columns: 1, before: h("div", null, form, chips, choice), compute: () => chosenPicture(view.run, ui) });
+  const figure = new Figure({ title: "Weight, evidence and score", kind: "stacked", before: h("div", null, form, chips, choice), compute: () => chosenPicture(view.run, ui) });
   search.addEventListener("input", () => view.run.clients.some((client) => visible(client.id) === search.value) && find());
 
   function find() {
@@ -92,7 +92,7 @@ function chosenPicture(run, ui) {
   const axis = roundAxis(run.cells.bins);
   const plots = parts.map((part, p) => ({
     title: part.label[0].toUpperCase() + part.label.slice(1), height: p === parts.length - 1 ? 244 : 214,
-    layout: { showlegend: false, xaxis: { ...axis, title: { text: p === parts.length - 1 ? "round" : "" } }, yaxis: { tickformat: part.share ? ".0~%" : ".3~g", hoverformat: part.share ? ".2~%" : ".4~g" }, margin: { b: p === parts.length - 1 ? 44 : 24 } },
+    layout: { showlegend: false, xaxis: { ...axis, title: { text: p === parts.length - 1 ? "round" : "" } }, yaxis: { tickformat: part.share ? ".3~p" : ".3~g", hoverformat: part.share ? ".3~p" : ".4~g" }, margin: { b: p === parts.length - 1 ? 44 : 24 } },
     traces: [
       { ...lineOver("median of all clients", part.bins, part.values.map(median), 0, { line: { color: colour("muted"), dash: "solid", width: 1.25 } }).at(-1), marker: { color: colour("muted"), size: 3 } },
       ...chosen.flatMap((id, i) => lineOver(id, part.bins, part.values.map((row) => row[at.get(id)] ?? null), i)),

@@ -50,12 +50,12 @@ function sharesPicture(clients, names) {
   if (!clients.length) return null;
   const spread = (client) => Math.max(...client.shares.filter((x) => !missing(x))) - Math.min(...client.shares.filter((x) => !missing(x)));
   const shown = clients.length <= 40 ? clients : [...clients].sort((a, b) => (spread(b) || 0) - (spread(a) || 0)).slice(0, 40);
-  const side = matchMedia("(max-width: 600px)").matches ? 12 : 22;
+  const side = narrow() ? 12 : 22;
   const traces = names.map((name, i) => ({ type: "scatter", mode: "markers", name: plain(name, 32), x: shown.map((client) => client.shares[i] ?? null), y: shown.map((_, row) => row + 0.16 * (i - (names.length - 1) / 2) * Math.min(1, 4 / names.length)), marker: { color: lineColour(i), symbol: SYMBOLS[i % 6], size: 9 }, text: shown.map((client) => plain(client.id, 40)), hoverinfo: "text+x+name" }));
   const labels = shown.map((client) => plain(client.id, side));
   const layout = {
     showlegend: true, hovermode: "closest", margin: { l: 14 + 7.2 * Math.min(side, Math.max(3, ...labels.map((label) => label.length))) },
-    xaxis: { title: { text: "share" }, tickformat: ".0~%", hoverformat: ".1%", rangemode: "tozero", fixedrange: true, showgrid: true },
+    xaxis: { title: { text: "share" }, tickformat: ".3~p", hoverformat: ".3~p", rangemode: "tozero", fixedrange: true, showgrid: true },
     yaxis: { range: [shown.length - 0.4, -0.6], autorange: false, tickmode: "array", tickvals: shown.map((_, row) => row), ticktext: labels, tickfont: { size: 12 }, zeroline: false },
   };
   return {

@@ -11,11 +11,11 @@ const inView = new IntersectionObserver(
 
 // compute() gives {plots: [{title, traces, layout, height}], summary, note, table: {columns, rows()}}, or null for "no data".
 class Figure {
-  constructor({ title, compute, controls, before, after, columns, file }) {
-    Object.assign(this, { compute, file: file || title, drawnAt: -FASTEST, zoom: { x: null, y: null }, divs: [] });
+  constructor({ title, compute, controls, before, after, kind = "" }) {
+    Object.assign(this, { compute, drawnAt: -FASTEST, zoom: { x: null, y: null }, divs: [] });
     this.summary = h("p", { class: "summary" });
     this.note = h("p", { class: "note" });
-    this.grid = h("div", { class: "plots" + (columns === 1 ? " stacked" : "") });
+    this.grid = h("div", { class: "plots " + kind });
     this.unzoom = h("button", { type: "button", class: "small unzoom", hidden: true, onclick: () => this.setZoom(null, null) }, "Reset zoom");
     this.holder = h("div", { class: "table", role: "region", tabindex: 0, "aria-label": "Table: " + title });
     this.details = h("details", { ontoggle: () => this.showTable() }, h("summary", null, "Table"), this.holder);
@@ -27,12 +27,12 @@ class Figure {
     this.element.figure = this;
     figures.add(this);
     inView.observe(this.element);
-    this.refresh();
   }
 
   // The data or the colours changed: draw again soon, if the figure is in view.
   refresh() {
     this.stale = true;
+    if (!this.picture) this.describe();
     if (this.visible && window.Plotly && !this.timer)
       this.timer = setTimeout(() => this.draw(), Math.max(0, this.drawnAt + FASTEST - performance.now()));
   }
@@ -45,27 +45,35 @@ class Figure {
   draw() {
     clearTimeout(this.timer);
     this.timer = null;
-    if (!window.Plotly || !figures.has(this)) return;
+    if (!window.Plotly || !this.describe()) return;
     this.stale = false;
     this.drawnAt = performance.now();
+    this.picture.plots.forEach((plot, i) => this.drawPlot(plot, this.divs[i]));
+    if (this.details.open) this.showTable();
+    this.drawn?.();
+  }
+
+  // The words and the size of the picture, which are there before it is drawn. False: there is no picture.
+  describe() {
+    if (!figures.has(this) || this.element.closest("[hidden]")) return false;
     const picture = (this.picture = this.compute());
     this.element.classList.toggle("empty", !picture);
-    if (!picture) return;
+    if (!picture) return false;
     fill(this.summary, picture.summary);
     fill(this.note, picture.note);
     this.note.hidden = !picture.note;
     while (this.divs.length > picture.plots.length) this.dropPlot();
-    picture.plots.forEach((plot, i) => this.drawPlot(plot, i));
-    if (this.details.open) this.showTable();
-    this.drawn?.(picture);
+    picture.plots.forEach((plot, i) => {
+      const div = (this.divs[i] ||= this.addPlot());
+      fill(div.previousSibling, plot.title);
+      div.previousSibling.hidden = !plot.title;
+      div.style.height = plot.height + "px";
+    });
+    return true;
   }
 
-  drawPlot(plot, i) {
-    const fresh = !this.divs[i];
-    const div = (this.divs[i] ||= this.addPlot());
-    fill(div.previousSibling, plot.title);
-    div.previousSibling.hidden = !plot.title;
-    div.style.height = plot.height + "px";
+  drawPlot(plot, div) {
+    const fresh = !div.layout;
     const layout = baseLayout(plot.layout || {}, plot.height);
     if (this.zoom.x && !layout.xaxis.fixedrange) Object.assign(layout.xaxis, { range: this.zoom.x.slice(), autorange: false });
     if (this.zoom.y && !layout.yaxis.fixedrange) Object.assign(layout.yaxis, { range: this.zoom.y.slice(), autorange: false });
@@ -85,7 +93,7 @@ class Figure {
 
   dropPlot() {
     const div = this.divs.pop();
-    Plotly.purge(div);
+    if (div.layout) Plotly.purge(div);
     div.parentNode.remove();
   }
 
@@ -120,7 +128,7 @@ class Figure {
     figures.delete(this);
     inView.unobserve(this.element);
     clearTimeout(this.timer);
-    while (this.divs.length) window.Plotly ? this.dropPlot() : this.divs.pop();
+    while (this.divs.length) this.dropPlot();
   }
 }
 
@@ -148,7 +156,7 @@ function baseLayout(layout, height) {
     ...layout,
     margin: { l: 58, r: 14, t: 10, b: 44, ...layout.margin },
     xaxis: merged("xaxis", { fixedrange: false, hoverformat: ".0f", showgrid: false, zeroline: false }),
-    yaxis: merged("yaxis"),
+    yaxis: merged("yaxis", layout.xaxis?.dtick === 1 && layout.xaxis.range[1] - layout.xaxis.range[0] <= 1 ? { rangemode: "tozero" } : {}), // one single round
   };
 }
 
@@ -156,17 +164,22 @@ function baseLayout(layout, height) {
 function lineOver(name, bins, values, i, extra = {}) {
   const x = bins.map(middle);
   const known = values.map((value) => !missing(value));
-  const lone = known.some((here, k) => here && !known[k - 1] && !known[k + 1]);
+  const lone = known.map((here, k) => here && !known[k - 1] && !known[k + 1]);
+  const few = bins.length <= 40;
   const gap = known.slice(known.indexOf(true), known.lastIndexOf(true)).includes(false);
   const line = { color: lineColour(i), dash: DASHES[i % 6], width: 2, ...extra.line };
   const trace = {
     type: "scatter", name: plain(name, 32), x, y: values, line, connectgaps: false,
-    mode: lone || bins.length <= 40 ? "lines+markers" : "lines",
-    marker: { color: line.color, symbol: SYMBOLS[i % 6], size: bins.length <= 40 ? 6 : 5 },
+    mode: few || lone.includes(true) ? "lines+markers" : "lines",
+    marker: { color: line.color, symbol: SYMBOLS[i % 6], size: bins.length === 1 ? 9 : few ? 6 : 5, opacity: few ? 1 : lone.map(Number) },
   };
   const bridge = { ...trace, mode: "lines", connectgaps: true, showlegend: false, hoverinfo: "skip", line: { color: line.color, width: 1, dash: "dot" } };
   return gap ? [bridge, trace] : [trace];
 }
+
+// A legend of n lines needs more height on a phone, where its entries are one below the other.
+const narrow = () => matchMedia("(max-width: 600px)").matches && !printing;
+const heightFor = (height, n) => height + (narrow() && n > 1 ? 20 * n : 0);
 
 // The axis of rounds; one single round gets room on both sides.
 function roundAxis(bins) {

@@ -11,7 +11,7 @@ function heatmapSection(view) {
     Object.entries(SORTS).map(([key, label]) => h("label", null, h("input", { type: "radio", name: "map-sort", value: key, checked: key === ui.rows, onchange: () => ((ui.rows = key), figure.setZoom(null, null)) }), " " + label)));
   const help = h("p", { class: "note screen", id: "map-help" }, "Click a row to follow that client below. With the keyboard: arrow keys move, Enter follows, + and − zoom, 0 shows everything.");
   const figure = new Figure({
-    title: "Weight of every client in every round", columns: 1, controls: radios, before: place, after: help,
+    title: "Weight of every client in every round", kind: "stacked", controls: radios, before: place, after: help,
     compute: () => (figure.map = heatmapPicture(view.run, ui.rows, place)),
   });
   const cursor = new MapCursor(view, figure, tip);
@@ -54,7 +54,7 @@ function heatmapPicture(run, sort, legend) {
   const ends = [edges[0], edges[edges.length - 1]];
   mapLegend(legend, stops, low, most, equal);
   const trace = { type: "heatmap", z, x: edges, y0: 0, dy: 1, zmin: low, zmax: 1, colorscale: stops.map(([at, tone]) => [(at - low) / (1 - low), tone]), showscale: false, hoverinfo: "none", xgap: 0, zsmooth: false };
-  const side = matchMedia("(max-width: 600px)").matches ? 12 : 22;
+  const side = narrow() ? 12 : 22;
   const names = order.map((c) => plain(run.clients[c].id, side));
   const layout = {
     margin: { l: 14 + 7.2 * Math.min(side, Math.max(3, ...names.map((name) => Array.from(name).length))), t: 6, b: 44 },
@@ -116,7 +116,7 @@ function countsPicture(run) {
   if (!parts.length) return null;
   const traces = parts.flatMap(([key, label], i) => lineOver(label, bins, metrics.get(key), i));
   return {
-    note, plots: [{ traces, height: 240, layout: { xaxis: roundAxis(bins), yaxis: { title: { text: "clients" }, rangemode: "tozero" } } }],
+    note, plots: [{ traces, height: heightFor(240, parts.length), layout: { xaxis: roundAxis(bins), yaxis: { title: { text: "clients" }, rangemode: "tozero" } } }],
     summary: "In the last round: " + parts.map(([key, label]) => `${label} ${number(latest(metrics.get(key)))}`).join(", ") + ".",
     table: seriesTable(bins, parts.map(([key, label]) => [label, metrics.get(key)])),
   };

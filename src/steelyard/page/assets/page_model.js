@@ -1,8 +1,8 @@
 // The model over the rounds: scores, calibration, fairness, detection, posterior, traffic and time.
 
 const LABELS = new Map(Object.entries({
-  accuracy: "test accuracy", nll: "negative log-likelihood", ece: "calibration error (ECE)", brier: "Brier score", mse: "mean squared error", r2: "R²", loss: "training loss",
-  nll_scaled: "negative log-likelihood after temperature scaling", ece_scaled: "calibration error after temperature scaling", temperature: "temperature",
+  accuracy: "test accuracy", nll: "negative log-likelihood (NLL)", ece: "calibration error (ECE)", brier: "Brier score", mse: "mean squared error", r2: "R²", loss: "training loss",
+  nll_scaled: "NLL after temperature scaling", ece_scaled: "ECE after temperature scaling", temperature: "temperature",
 }));
 const ELSEWHERE = /^(client_|detection_|sigma\.|bytes|used$|rejected$|effective_clients$)/;
 const labelOf = (name) => LABELS.get(name) || name.replaceAll("_", " ");
@@ -34,7 +34,7 @@ function together(run, names, label, layout = {}, most = 12) {
   const more = names.length > most ? `The chart shows ${most} of ${names.length}; the table has all of them.` : "";
   return {
     note: [note, more].filter(Boolean).join(" "),
-    plots: [{ height: 300, layout: { showlegend: true, xaxis: roundAxis(bins), yaxis: { tickformat: ".3~g" }, ...layout }, traces: drawn.flatMap((name, i) => lineOver(label(name), bins, metrics.get(name), i)) }],
+    plots: [{ height: heightFor(300, drawn.length), layout: { showlegend: true, xaxis: roundAxis(bins), yaxis: { tickformat: ".3~g" }, ...layout }, traces: drawn.flatMap((name, i) => lineOver(label(name), bins, metrics.get(name), i)) }],
     summary: "Last values: " + drawn.map((name) => `${label(name)} ${number(latest(metrics.get(name)))}`).join("; ") + ".",
     table: seriesTable(bins, names.map((name) => [label(name), metrics.get(name)])),
   };
@@ -49,7 +49,7 @@ function modelMetrics(run) {
 function modelSection(view) {
   return figureSection(view, "model", "The model", "Model", (run) => modelMetrics(run).length > 0 || run.calibration, [
     new Figure({ title: "Scores over the rounds", compute: () => multiples(view.run, modelMetrics(view.run)) }),
-    new Figure({ title: "Reliability diagram", columns: 1, compute: () => view.run.calibration && reliabilityPicture(view.run.calibration) }),
+    new Figure({ title: "Reliability diagram", kind: "stacked narrow", compute: () => view.run.calibration && reliabilityPicture(view.run.calibration) }),
   ]);
 }
 
@@ -85,7 +85,7 @@ function fairnessSection(view) {
     if (!level || !around) return level || around;
     level.plots[0].title = "Level";
     around.plots[0].title = "Spread between clients";
-    return { ...level, plots: [...level.plots, ...around.plots], summary: level.summary + " " + around.summary, table: seriesTable(view.run.rounds.bins, all.map((name) => [label(name), view.run.rounds.metrics.get(name)])) };
+    return { ...level, plots: [...level.plots, ...around.plots], summary: level.summary.replace(/\.$/, "; ") + around.summary.replace("Last values: ", ""), table: seriesTable(view.run.rounds.bins, all.map((name) => [label(name), view.run.rounds.metrics.get(name)])) };
   };
   return figureSection(view, "fairness", "Fairness", "Fairness", (run) => run.clients.some((client) => !missing(client.score)) || names(run).length > 0, [
     new Figure({ title: "Every client at the end", compute: () => scoresPicture(view.run) }),
@@ -112,7 +112,7 @@ function scoresPicture(run) {
   return {
     plots: [{ height: 300, traces: [dots(false, "client", "circle", colour("accent")), ...(hostile ? [dots(true, "adversary", "x", colour("warm"))] : [])],
       layout: { showlegend: hostile, hovermode: "closest", shapes: lines.map((l) => l.shape), annotations: lines.map((l) => l.note), xaxis: { title: { text: "clients, the worst first" }, range: [0.3, scored.length + 0.7], autorange: false, fixedrange: true, tickformat: ",d", ...(scored.length < 12 ? { dtick: 1 } : {}) }, yaxis: { title: { text: run.measure?.name || "score" }, tickformat: ".3~g" } } }],
-    summary: `${run.measure?.label || "score"}: mean ${number(average)}, worst 10 % ${number(low)}, from ${number(scored[0].score)} to ${number(scored.at(-1).score)}.`.replace(/^./, (c) => c.toUpperCase()),
+    summary: `${run.measure?.label || "score"}: mean ${number(average)}, worst 10 % ${number(low)}, from ${number(scored[0].score)} to ${number(scored.at(-1).score)}.`,
     table: { columns: ["client", run.measure?.name || "score", "examples"], rows: () => scored.map((client) => [client.id, client.score, client.samples]) },
   };
 }

@@ -78,6 +78,7 @@ async function startSaved(page) {
   const script = document.createElement("script");
   script.textContent = await unpack("packed-plotly");
   document.head.append(script);
+  document.documentElement.dataset.charts = "ready";
   for (const figure of figures) figure.refresh();
 }
 

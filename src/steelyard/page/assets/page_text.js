@@ -10,8 +10,11 @@ function mark(character) {
 }
 
 // The text with control and direction characters replaced by visible marks.
+const clean = (text) => String(text).replace(UNSEEN, mark);
+
+// The same for a name, which may also be blank.
 function visible(text) {
-  const shown = String(text).replace(UNSEEN, mark);
+  const shown = clean(text);
   return shown.trim() ? shown : shown ? shown.replace(/\s/g, "␣") : "(empty)";
 }
 
@@ -43,7 +46,7 @@ function h(tag, attributes, ...children) {
 
 function fill(element, ...children) {
   const nodes = children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
-  element.replaceChildren(...nodes.map((child) => (child instanceof Node ? child : visible(child))));
+  element.replaceChildren(...nodes.map((child) => (child instanceof Node ? child : clean(child))));
   return element;
 }
 
@@ -60,8 +63,8 @@ const number = (x) => (missing(x) ? "–" : typeof x === "number" ? digits.forma
 function percent(x) {
   if (missing(x)) return "–";
   const value = 100 * x;
-  if (value !== 0 && Math.abs(value) < 0.05) return (value < 0 ? "−" : "") + "<0.1" + SPACE + "%";
-  const text = Math.abs(value) >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+  const size = Math.abs(value);
+  const text = size >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : size >= 0.95 ? value.toFixed(1) : String(Number(value.toPrecision(1 + (size >= 0.1))));
   return text.replace("-", "−") + SPACE + "%";
 }
 
