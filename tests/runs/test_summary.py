@@ -8,6 +8,7 @@ from steelyard.runs.summary import client_table, describe_choice, summarise
 from steelyard.runs.writer import Recorder
 from steelyard.specs.schema import load_spec
 from steelyard.types import Round
+from steelyard.verdicts.sentences import verdicts_of
 
 
 def used(client: str, weight: float, count: int = 10, accuracy: float | None = None) -> dict[str, Any]:
@@ -28,6 +29,12 @@ def idle(client: str, accuracy: float | None = None) -> dict[str, Any]:
     return {"client": client, "status": "idle", "weight": None, "num_examples": None, "accuracy": accuracy}
 
 
+def table(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table of clients of rows that are in rounds of their own."""
+    numbered = [{"round": number, **row} for number, row in enumerate(rows, 1)]
+    return client_table(verdicts_of(numbered, ()).values())
+
+
 def recorded(folder: Path, *rounds: Round, spec: str | None = None) -> Run:
     with Recorder(folder, spec, {"name": "mine"}) as recorder:
         for each in rounds:
@@ -36,41 +43,43 @@ def recorded(folder: Path, *rounds: Round, spec: str | None = None) -> Run:
 
 
 def test_the_weight_is_the_mean_over_the_rounds_that_invited_the_client() -> None:
-    (row,) = client_table([used("a", 0.5), idle("a"), used("a", 0.25), aside("a", "sent no reply")])
+    (row,) = table(used("a", 0.5), idle("a"), used("a", 0.25), aside("a", "sent no reply"))
     assert row["weight"] == pytest.approx((0.5 + 0.25 + 0.0) / 3)
     assert row["rounds"] == 3
 
 
 def test_rounds_in_which_a_client_was_rejected_are_counted_with_the_last_reason() -> None:
-    (row,) = client_table([aside("a", "first reason"), used("a", 1.0), aside("a", "last reason"), idle("a")])
+    (row,) = table(aside("a", "first reason"), used("a", 1.0), aside("a", "last reason"), idle("a"))
     assert (row["rejected"], row["reason"]) == (2, "last reason")
 
 
 def test_a_client_that_was_always_used_was_never_rejected() -> None:
-    (row,) = client_table([used("a", 1.0), idle("a")])
+    (row,) = table(used("a", 1.0), idle("a"))
     assert (row["rejected"], row["reason"]) == (0, None)
 
 
 def test_a_client_that_was_never_invited_has_no_weight_but_an_accuracy() -> None:
-    (row,) = client_table([idle("a", accuracy=0.75)])
+    (row,) = table(idle("a", accuracy=0.75))
     assert row == {
         "client": "a",
         "num_examples": None,
         "rounds": 0,
         "weight": None,
+        "equal_share": None,
         "accuracy": 0.75,
         "rejected": 0,
         "reason": None,
+        "verdict": "a took part in no round.",
     }
 
 
 def test_samples_and_accuracy_are_the_last_ones_known() -> None:
-    (row,) = client_table([used("a", 1.0, 5, 0.5), used("a", 1.0, 7, 0.75), aside("a", "sent no reply")])
+    (row,) = table(used("a", 1.0, 5, 0.5), used("a", 1.0, 7, 0.75), aside("a", "sent no reply"))
     assert (row["num_examples"], row["accuracy"]) == (7, 0.75)
 
 
 def test_clients_are_listed_once_in_the_order_of_their_names() -> None:
-    rows = client_table([used("b", 0.5), used("a", 0.5), used("b", 0.5)])
+    rows = table(used("b", 0.5), used("a", 0.5), used("b", 0.5))
     assert [row["client"] for row in rows] == ["a", "b"]
 
 
@@ -126,6 +135,6 @@ def test_a_choice_is_said_with_its_settings() -> None:
 
 
 def test_adversaries_are_told_apart_where_the_record_knows_them() -> None:
-    rows = client_table([{**used("a", 0.5), "adversary": 1}, {**idle("b"), "adversary": 0}])
+    rows = table({**used("a", 0.5), "adversary": 1}, {**idle("b"), "adversary": 0})
     assert [row["adversary"] for row in rows] == [True, False]
-    assert "adversary" not in client_table([used("a", 0.5)])[0]
+    assert "adversary" not in table(used("a", 0.5))[0]

@@ -151,8 +151,8 @@ class Recorder:
         written = False
         try:
             with suppress(*([] if kind is None else [SteelyardError])):  # the first error says what is wrong
-                verdicts = Run(self.folder).verdicts
                 self.lock.check()
+                verdicts = Run(self.folder).verdicts
                 with self.record.transaction():
                     self.record.write_verdicts(verdicts.values())
                     self.record.note(status=status, ended=_now(), **reason)

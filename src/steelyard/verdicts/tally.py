@@ -1,6 +1,5 @@
 """Sums over rounds from which verdicts are made. They add up, so that a live page need not start again."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard.verdicts.batch import ABSENT, USED, Batch, Matrix, Names
+from steelyard.verdicts.batch import ABSENT, OTHER, USED, Batch, Matrix, Names, kind_of
 from steelyard.verdicts.reasons import Reason
 
 LOW = 0.5  # of the usual factor in a round: below, the client was weighed down in this round
 MAX_RATIO = 100.0  # of a factor to the usual one in a round; one extreme round must not decide
 LAST_KNOWN = ("num_examples", "accuracy", "mse", "adversary")
 """Columns of which the last value of each client is kept."""
-MAX_RANGES = 1000  # of rounds that are remembered for each client and reason
+MAX_RANGES = 100  # of rounds that are remembered for each client and reason
+MAX_KINDS = 20  # of reasons that are told apart for each client
 
 Vector = NDArray[np.float64]
-_FIGURES = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @dataclass
@@ -99,11 +98,11 @@ class Tally:
                 self.last[name] = np.pad(values, (0, new), constant_values=np.nan)
 
     def _note_rejections(self, batch: Batch) -> None:
-        texts = self.names.reasons
-        for row, client in np.argwhere(batch.status > USED):
-            text = texts[batch.status[row, client] - 2]
-            kinds = self.rejections.setdefault(int(client), {})
-            kinds.setdefault(_kind(text), Rejections()).add(int(batch.rounds[row]), text)
+        for round, client, reason in batch.rejected:
+            kinds, kind = self.rejections.setdefault(client, {}), kind_of(reason)
+            if kind not in kinds and len(kinds) >= MAX_KINDS:
+                kind, reason = OTHER, OTHER
+            kinds.setdefault(kind, Rejections()).add(round, reason)
 
     def sums_of(self, reason: Reason) -> FactorSums:
         return FactorSums(*self.factors[self.reasons.index(reason)])
@@ -148,8 +147,3 @@ def relative_to_usual(values: Matrix) -> Matrix:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(values == usual, 1.0, values / usual)  # also where both are 0
     return np.where(known, np.clip(ratio, 1 / MAX_RATIO, MAX_RATIO), np.nan)
-
-
-def _kind(text: str) -> str:
-    """The reason without its figures, which differ from round to round."""
-    return _FIGURES.sub("0", text)
