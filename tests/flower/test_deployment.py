@@ -1,6 +1,7 @@
 """The settings of a deployment, and the invitation that a site gets."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,13 @@ def test_the_hash_is_of_what_both_sides_compute(deployment: Deployment) -> None:
         spec_hash(spec, [4], 2),
     ]
     assert len({found, *others}) == 4
+
+
+def test_the_observers_of_the_server_are_no_business_of_the_sites(deployment: Deployment) -> None:
+    named = [{"name": "mlflow", "tracking_uri": "http://user:password@h.org", "experiment": "x"}]
+    watched = replace(deployment, spec=deployment.spec.model_copy(update={"observers": named}))
+    assert watched.hash == deployment.hash
+    assert invitation_for(watched, "oslo") == invitation_for(deployment, "oslo")
 
 
 def test_an_invitation_holds_no_secret_and_comes_back_as_it_was(

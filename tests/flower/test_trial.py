@@ -22,6 +22,7 @@ def test_a_trial_has_the_bits_of_the_simulation(tmp_path: Path, monkeypatch: pyt
     sizes = {name: len(client.train) for name, client in build(load_spec("chfl", base)).clients.items()}
     words = [f"{key}={value}" for key, value in base.items()]
     words += ["objective=raising:Raising", f"objective.examples={sizes[min(sizes)]}", "objective.round=2"]
+    words += ["observers=jsonlines"]
     command = [sys.executable, "-m", "steelyard", "deploy", "try", "chfl", *words, "--trust", "--json"]
     env = {**os.environ, "PYTHONPATH": here}
     done = subprocess.run(
@@ -33,5 +34,7 @@ def test_a_trial_has_the_bits_of_the_simulation(tmp_path: Path, monkeypatch: pyt
     objective = {"name": "raising:Raising", "examples": sizes[min(sizes)], "round": 2}
     spec = load_spec("chfl", {**base, "objective": objective}, trust=True)
     assert_same(simulated(spec, tmp_path / "a"), deployed)
+    told = [json.loads(line) for line in (deployed.path / "rounds.jsonl").read_text().splitlines()]
+    assert [line["metrics"]["used"] for line in told] == [row["used"] for row in deployed.rounds]
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(tmp_path) not in left

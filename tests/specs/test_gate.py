@@ -62,6 +62,11 @@ WAYS = {
     "beside a preset": 'preset = "fedprox"\nmodel = "stranger:mlp"',
     "part of steelyard that is not in the registry": 'model = "steelyard.data.fetching.packages:_run"',
     "a cluster": 'engine = { name = "ray", address = "ray://stranger.org:10001" }',
+    "an observer": 'observers = ["stranger:mlp"]',
+    "a tracking server": 'observers = [{ name = "mlflow", tracking_uri = "http://stranger.org" }]',
+    "a file elsewhere": 'observers = [{ name = "csv", path = "/tmp/elsewhere" }]',
+    "a file above": '[[observers]]\nname = "jsonlines"\npath = "a/../../b"',
+    "a file at home": 'observers = { name = "tensorboard", path = "~/board" }',
 }
 
 

@@ -178,7 +178,7 @@ def _explain(error: ValidationError) -> InputError:
         fields = SECTIONS.get(".".join(parents), Spec).model_fields
         return unknown("key", where, [".".join([*parents, field]) for field in fields])
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
-        return InputError(str(cause) if where in str(cause) else f"{where} {cause}")
+        return InputError(str(cause) if where.removesuffix("s") in str(cause) else f"{where} {cause}")
     return InputError(f"{where} {registry.expectation(error)}, not {first['input']!r}.")
 
 
