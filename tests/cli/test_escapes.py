@@ -168,7 +168,7 @@ def test_on_a_terminal_only_steelyards_own_styles_arrive(place: Path, hostile_ru
     """Also in the title of a progress bar."""
     (place / "hostile.toml").write_text("rounds = 1\ndata.clients = 2\ntraining.steps = 1\n")
     (place / "run.py").write_text(
-        "from steelyard.report.console import SafeConsole; from steelyard.report.terminal import progress\n"
+        "from steelyard.report.console import SafeConsole; from steelyard.report.progress import progress\n"
         f"name = {HOSTILE!r}\n"
         "with progress(SafeConsole(stderr=True), name, 3): pass\n"
         "SafeConsole().print(name)\n"

@@ -8,11 +8,9 @@ from steelyard.report.terminal import (
     catalogue,
     client_report,
     comparison_report,
-    progress,
     run_report,
     sparkline,
 )
-from steelyard.types import Round
 
 
 def shown(view: RenderableType, width: int = 120) -> str:
@@ -151,23 +149,6 @@ def test_a_catalogue_lists_every_row_under_its_headings() -> None:
     assert text.splitlines()[0] == "things"
     assert line_of(text, "name").split() == ["name", "about"]
     assert line_of(text, "two").split(maxsplit=1) == ["two", "the second"]
-
-
-def test_progress_shows_the_round_and_the_scores_on_a_terminal() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
-    with progress(console, "mine", 5) as observe:
-        observe(Round(2, {"accuracy": 0.625, "loss": 1.5}, ()))
-        observe(Round(3, {}, ()))  # not evaluated: the scores before stay
-    text = console.file.getvalue()
-    for part in ("mine", "round 3/5", "accuracy 0.625", "loss 1.500"):
-        assert part in text.replace("\x1b[?25l", "")
-
-
-def test_progress_is_silent_without_a_terminal() -> None:
-    console = Console(file=io.StringIO())
-    with progress(console, "mine", 5) as observe:
-        observe(Round(1, {"accuracy": 0.5}, ()))
-    assert console.file.getvalue() == ""
 
 
 def test_text_from_outside_is_shown_as_it_is() -> None:

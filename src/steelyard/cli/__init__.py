@@ -195,7 +195,8 @@ def compare(
 
         steelyard compare fedavg fedprox --seeds 0,1,2 data.partition.alpha=0.1
     """
-    from steelyard.report.terminal import comparison_report, progress
+    from steelyard.report.progress import progress
+    from steelyard.report.terminal import comparison_report
     from steelyard.studies.comparison import compare as compare_specs
 
     targets, overrides = split_words(words)

@@ -139,9 +139,10 @@ def finish(
     observers: "Sequence[Observer]" = (),
 ) -> Path:
     """Run a federation to its end with a progress bar on standard error; returns the run's folder."""
-    from steelyard.report.terminal import progress
+    from steelyard.report.progress import progress
 
-    with progress(stderr(), name, federation.rounds) as observer, collected_warnings() as found:
+    done = 0 if state is None else state.round - (state.pending is not None)
+    with progress(stderr(), name, federation.rounds, done) as observer, collected_warnings() as found:
         try:
             federation.run(observer, *observers, recorder=recorder, state=state)
         except KeyboardInterrupt as interrupt:

@@ -1,15 +1,16 @@
 """Grids on the terminal and as CSV: a progress bar while one runs, tables when it has finished."""
 
 import csv
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.report.progress import Headline, Pace, drawn
 from steelyard.studies.grid_results import GridResults, Worst, number
 from steelyard.texts import csv_text
 
@@ -17,20 +18,9 @@ from steelyard.texts import csv_text
 @contextmanager
 def cells_progress(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
     """A live progress bar. Yields the function to call with (runs done, runs in total)."""
-    columns = (
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
-        TextColumn("{task.fields[count]}"),
-        TextColumn("[dim]left[/]"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=600
-    ) as bar:
-        task = bar.add_task(title, total=None, count="checking every cell")
-        yield lambda done, total: bar.update(
-            task, completed=done, total=total, count=f"{done} of {total} runs"
-        )
+    headline = Headline(title, "run", Pace(time.monotonic), waiting="checking every cell")
+    with drawn(console, headline):
+        yield headline.update
 
 
 def grid_report(results: GridResults) -> RenderableType:

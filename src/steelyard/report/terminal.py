@@ -1,45 +1,16 @@
-"""Terminal output: a progress bar while a run goes on, tables when it has finished."""
+"""Terminal output: tables of runs that have finished. `progress` shows a run that goes on."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-
-from steelyard.server.federation import Observer
-from steelyard.types import Round
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
 HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
 MAX_CLIENTS = 40
-
-
-@contextmanager
-def progress(console: Console, title: str, rounds: int) -> Iterator[Observer]:
-    """A live progress bar with accuracy, loss and time left. Yields the observer to call after each round."""
-    columns = (
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
-        TextColumn("round {task.completed}/{task.total}"),
-        TextColumn("{task.fields[scores]}"),
-        TextColumn("[dim]left[/]"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=rounds, scores="")
-
-        def observe(round: Round) -> None:
-            values = {"accuracy": round.metrics.get("accuracy"), "loss": round.metrics.get("loss")}
-            scores = "  ".join(
-                f"{name} [cyan]{value:.3f}[/]" for name, value in values.items() if value is not None
-            )
-            bar.update(task, completed=round.number, scores=scores or bar.tasks[0].fields["scores"])
-
-        yield observe
 
 
 def run_report(summary: dict[str, Any]) -> RenderableType:
