@@ -13,7 +13,7 @@ from steelyard.errors import InputError
 from steelyard.frames import frame
 from steelyard.runs.folder import DATABASE, SPEC
 from steelyard.runs.record import TABLES, VERSION, other_version
-from steelyard.verdicts.batch import Batch, Names, make_batch
+from steelyard.verdicts.batch import TEXTS, Batch, Names, make_batch
 from steelyard.verdicts.reasons import Reason, from_json
 from steelyard.verdicts.sentences import Verdict, verdicts
 from steelyard.verdicts.tally import Tally
@@ -96,6 +96,33 @@ class Run:
                     batch = make_batch(names, dict(zip(heads, zip(*rows[:whole], strict=True), strict=True)))
                     size = max(1, MAX_CELLS // len(names.clients)) * -(-whole // len(batch.rounds))
                     yield batch
+
+    def rows(self, table: str, after: int, until: int) -> list[dict[str, Any]]:
+        """The rows of some rounds in a table."""
+        return list(
+            self._read(f"SELECT * FROM {table} WHERE round > {after:d} AND round <= {until:d} ORDER BY round")
+        )
+
+    def client_ids(self, after: int = 0) -> list[str]:
+        """The clients that have a row after a round, sorted."""
+        return [
+            row["client"]
+            for row in self._read(
+                f"SELECT DISTINCT client FROM clients WHERE round > {after:d} ORDER BY client"
+            )
+        ]
+
+    def client_columns(self) -> list[str]:
+        """The names of the figures in the table of clients."""
+        names = [row["name"] for row in self._read("PRAGMA table_info(clients)")]
+        return [name for name in names if name not in TEXTS]
+
+    def last_round(self, complete: bool = False) -> int:
+        """The last recorded round, 0 if there is none; if asked, the last one that has its scores."""
+        condition = ""
+        if complete and any(row["name"] == "evaluate" for row in self._read("PRAGMA table_info(timings)")):
+            condition = " WHERE evaluate IS NOT NULL"
+        return next(self._read(f"SELECT max(round) AS last FROM timings{condition}"))["last"] or 0
 
     def has_rounds_up_to(self, number: int) -> bool:
         """Whether every round from the first to this one is recorded."""

@@ -87,7 +87,7 @@ def make_batch(names: Names, columns: Mapping[str, Sequence[Any]]) -> Batch:
         if name not in TEXTS:
             matrices[name] = np.full(status.shape, np.nan)
             matrices[name][where, which] = _figures(values)
-    places = np.flatnonzero(codes >= REJECTED)
+    places = np.flatnonzero(codes >= REJECTED).tolist()
     rejected = [Rejected(int(numbers[each]), int(which[each]), str(texts[each])) for each in places]
     return Batch(rounds, status, matrices, rejected)
 
