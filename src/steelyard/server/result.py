@@ -11,6 +11,7 @@ from torch import nn
 
 from steelyard.errors import InputError, SteelyardWarning
 from steelyard.frames import frame
+from steelyard.server.result_html import result_html
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Row
 from steelyard.verdicts.reasons import Reason
@@ -103,3 +104,7 @@ class Result:
         parts += [f"recorded in {self.path}"] if self.path else []
         parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
         return f"Result({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a figure of one metric, and a row for each client."""
+        return result_html(repr(self), self.history, self.verdicts, self.warnings)
