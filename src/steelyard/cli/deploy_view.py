@@ -57,5 +57,5 @@ class View:
         if self.live is not None and time.monotonic() >= self._due:
             from steelyard.report.deployment import status_report
 
-            self.live.update(status_report(status), refresh=True)
+            self.live.update(status_report(status, self.console.size), refresh=True)
             self._due = time.monotonic() + 0.5
