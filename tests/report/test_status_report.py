@@ -87,7 +87,5 @@ def test_sites_with_a_problem_come_first_if_not_all_fit() -> None:
     assert third.startswith("hospital-0000 ")
 
 
-def test_a_report_that_is_not_live_has_whole_reasons_and_names() -> None:
-    text = "".join("".join(shown(a_thousand())).split())
-    assert "long" * 100 in text
-    assert "漢字" * 100 in text
+def test_a_report_that_is_not_live_has_whole_reasons() -> None:
+    assert "long" * 100 in "".join("".join(shown(a_thousand())).split())
