@@ -2,6 +2,7 @@
 CONTRIBUTING.md both go through them."""
 
 import copy
+import re
 
 import numpy as np
 import torch
@@ -9,6 +10,8 @@ from cases import WeigherCase
 from torch import Tensor
 
 from steelyard.types import RoundInfo, Weighed
+from steelyard.verdicts.reasons import from_json, to_json
+from steelyard.verdicts.sentences import verdicts_of
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
 
@@ -53,6 +56,63 @@ def check_weights(case: WeigherCase) -> None:
         assert torch.isfinite(weighed.weights).all()
         torch.testing.assert_close(weighed.weights.sum(), torch.tensor(1.0, dtype=torch.float64))
         assert all(value.shape in ((), (CLIENTS,)) for value in weighed.evidence.values())
+
+
+ACCUSING = re.compile(
+    r"attack|advers|malic|hostil|poison|cheat|\blie|fraud|suspicio|honest|trust", re.IGNORECASE
+)
+
+
+def check_reasons(case: WeigherCase) -> None:
+    """There are words for every figure that the rule gives as evidence, and they accuse no client."""
+    updates, counts = draw(1)
+    weighed = weigh(case.rule, updates, counts)
+    figures = {name for name, values in weighed.evidence.items() if values.shape == (CLIENTS,)}
+    named = {name for reason in case.rule.reasons for name in (reason.factor, reason.shown)}
+    assert case.rule.reasons, "a rule brings the words for its evidence along: `reasons`"
+    assert figures <= named <= figures | {"num_examples", "norm", "weight"}
+    for reason in case.rule.reasons:
+        texts = [text for text in (reason.less, reason.more, reason.against, reason.same) if text]
+        assert texts
+        assert reason.label or reason.same, "a figure that sets a client apart is quoted"
+        for text in texts:
+            assert text == text.strip().rstrip(".")
+            assert text[0].islower()
+            assert not ACCUSING.search(text), text
+    assert from_json(to_json(case.rule.reasons)) == case.rule.reasons
+
+
+def check_verdicts(case: WeigherCase) -> None:
+    """Every client gets a sentence, and a client with unusual figures and a small share gets a reason."""
+    rows: list[dict[str, object]] = []
+    state = case.rule.init()
+    for number in range(1, 5):
+        updates, counts = draw(number)
+        updates[0] = 50 * torch.randn(updates.shape[1], generator=torch.Generator().manual_seed(number))
+        weighed = weigh(case.rule, updates, counts, state, number)
+        state = weighed.state
+        rows += _rows(number, updates, counts, weighed)
+    found = verdicts_of(rows, case.rule.reasons)
+    assert list(found) == [f"client-{place}" for place in range(CLIENTS)]
+    for client, verdict in found.items():
+        assert verdict.text.startswith(f"{client} counted for ")
+        assert verdict.text.endswith(".")
+        assert "nan" not in verdict.text
+        assert "(equal share 17 %): " in verdict.text
+    share = found["client-0"].share
+    if share is not None and share < 0.05:
+        assert any(reason.less in found["client-0"].text for reason in case.rule.reasons if reason.less)
+
+
+def _rows(number: int, updates: Tensor, counts: Tensor, weighed: Weighed) -> list[dict[str, object]]:
+    """The rows of a round, as the record has them."""
+    columns = {"weight": weighed.weights, "num_examples": counts, "norm": updates.double().norm(dim=1)}
+    columns |= {name: values for name, values in weighed.evidence.items() if values.dim() == 1}
+    return [
+        {"round": number, "client": f"client-{place}", "status": "used"}
+        | {name: float(values[place]) for name, values in columns.items()}
+        for place in range(len(updates))
+    ]
 
 
 def check_permutation(case: WeigherCase) -> None:

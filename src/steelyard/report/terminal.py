@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +19,7 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
     title = Text.assemble((summary["name"], "bold"), ("  " + summary["about"], "dim"))
     parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
-        parts += [client_report(summary["clients"]), ""]
+        parts += [client_report(summary["clients"]), "", verdict_report(summary["clients"]), ""]
     if summary["accuracies"] or "client_accuracy" in summary["metrics"]:
         parts.append(_scores(summary["metrics"]))
     if summary["accuracies"]:
@@ -31,7 +32,7 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
 
 
 def client_report(clients: Sequence[dict[str, Any]]) -> Table:
-    """One row per client: samples, weight, accuracy, and why its replies were rejected, if any were."""
+    """One row per client: samples, mean weight over its rounds, accuracy."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     hostile = any(row.get("adversary") for row in clients)
     table.add_column("client", no_wrap=True)
@@ -40,20 +41,25 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
     table.add_column("samples", justify="right")
     table.add_column("weight", no_wrap=True)
     table.add_column("accuracy", justify="right")
-    table.add_column("rejected", justify="left")
     heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
     for row in clients[:MAX_CLIENTS]:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
-        rejected = f"{row['rejected']} of {row['rounds']} rounds: {row['reason']}" if row["rejected"] else ""
         kind = ["adversary" if row.get("adversary") else ""] if hostile else []
         numbers = (_number(row["num_examples"]), share, _score(row["accuracy"]))
-        table.add_row(Text(row["client"]), *kind, *numbers, Text(rejected))
+        table.add_row(Text(row["client"]), *kind, *numbers)
     if len(clients) > MAX_CLIENTS:
         table.add_row(f"… and {len(clients) - MAX_CLIENTS} more", style="dim")
-    if not any(row["rejected"] for row in clients):
-        table.columns.pop()
     return table
+
+
+def verdict_report(clients: Sequence[dict[str, Any]]) -> RenderableType:
+    """Why each client counted as much as it did; those that counted for least, beside equal shares, first."""
+    ordered = sorted(clients, key=lambda row: (row["weight"] or 0.0) / (row["equal_share"] or 1.0))
+    lines = [Padding(Text(row["verdict"]), (0, 0, 0, 2)) for row in ordered[:MAX_CLIENTS]]
+    more = len(clients) - MAX_CLIENTS
+    rest = [Text(f"  … and {more:,} more: `steelyard report` shows all", "dim")] if more > 0 else []
+    return Group(Text("why", "dim"), *lines, *rest)
 
 
 def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Table:
