@@ -5,9 +5,12 @@ Three doors: `run` a spec or preset, build a `Federation` from your own model an
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+logging.getLogger("steelyard").addHandler(logging.NullHandler())  # quiet, unless the program asks for more
 
 if TYPE_CHECKING:
     from steelyard.algorithm import Algorithm

@@ -1,6 +1,5 @@
 """MLflow and TensorBoard, read back through their own readers."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,6 @@ from steelyard.observers.scalars import safe_name, scalars
 from steelyard.types import Round
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of SQLAlchemy, which MLflow uses
-HAS_REPORT = importlib.util.find_spec("steelyard.page.report") is not None
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +172,6 @@ def test_a_server_that_does_not_answer_does_not_end_the_run(
     assert len(caught) == 1
 
 
-@pytest.mark.skipif(not HAS_REPORT, reason="the report is not there yet")
 def test_the_report_is_an_artifact(tmp_path: Path, store: str, real_report: None) -> None:
     small_run(tmp_path, tracker := MLflow(store))
     path = MlflowClient(store).download_artifacts(tracker.run_id, "report.html", str(tmp_path))

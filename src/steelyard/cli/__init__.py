@@ -30,6 +30,7 @@ from steelyard.cli.shared import (
     warn,
 )
 from steelyard.cli.trust import trust
+from steelyard.cli.verbosity import Verbose, show_log
 from steelyard.errors import InputError, unknown
 
 app = typer.Typer(
@@ -260,7 +261,12 @@ def list_(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    verbose: Verbose = 0,
+) -> None:
+    show_log(verbose, context)
     if version:
         print(__version__)
         raise typer.Exit

@@ -1,5 +1,6 @@
 """The fastest engine for the work at hand."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
 from steelyard.types import Broadcast, ClientId, Failure, Message
+
+log = logging.getLogger("steelyard.engines")
 
 MIN_SAVED = 0.03  # seconds that a pool must save in a round
 
@@ -75,6 +78,8 @@ class AutoSites(SimulatedSites):
                 yield from self.serial.evaluate(broadcast.model_to_score, requests)
                 yield from self._try(broadcast, train, deadline)
                 return
+            if self.decided:
+                log.info("engine: %s", self.about)
         yield from (self.pool or self.serial).work(broadcast, train, requests, deadline, meanwhile)
 
     def predict_common(self, model: Message) -> Tensor:
@@ -101,6 +106,7 @@ class AutoSites(SimulatedSites):
             stream = pool.work(broadcast, rest, (), deadline)
         self.decided = True
         self.about += f"; a client takes {1000 * seconds:.1f} ms"
+        log.info("engine: %s", self.about)
         yield from stream
 
     def _take(self, kind: type[SiteRunner], rows: int) -> PoolSites | SerialSites:

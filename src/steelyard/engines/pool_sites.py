@@ -5,6 +5,7 @@ update is written straight into its row. A worker that dies is replaced and its 
 worker that is still busy at the deadline is replaced and its clients have failed.
 """
 
+import logging
 import multiprocessing
 import os
 import time
@@ -29,6 +30,8 @@ from steelyard.engines.runner import SiteRunner
 from steelyard.engines.worker import Begin, Evaluate, Job, PredictCommon, Train, arrays, tensors, work
 from steelyard.engines.workload import Workload
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
+
+log = logging.getLogger("steelyard.engines")
 
 CHUNK_SECONDS = 0.005  # of work in one job, so that short jobs do not wait for the parent process
 MAX_SCORED = 16  # clients in one scoring job
@@ -225,5 +228,6 @@ class PoolSites(SimulatedSites):
 
     def _replace(self, old: Worker) -> Worker:
         old.stop()
+        log.warning("worker %s died or was late; a new one takes its place", old.process.pid)
         self.workers[self.workers.index(old)] = worker = self._worker()
         return worker

@@ -26,7 +26,7 @@ from steelyard.engines.attempts import ATTEMPTS, Attempt
 from steelyard.engines.base import Deadline, Engine, SimulatedSites, nothing, one_thread
 from steelyard.engines.buffers import LocalBuffers, UpdateBuffer
 from steelyard.engines.cores import check_workers, cores
-from steelyard.engines.pool_sites import PoolSites
+from steelyard.engines.pool_sites import PoolSites, log
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.worker import (
     Arrays,
@@ -260,6 +260,7 @@ class RaySites(PoolSites):
             raise SteelyardError(f"a Ray worker cannot start: {last_line(error)}")
 
     def _replace_actor(self, old: RayWorker) -> None:
+        log.warning("a Ray worker died or was late; a new one takes its place")
         self.ray.kill(old.actor)
         self.actors[self.actors.index(old)] = self._start()
 

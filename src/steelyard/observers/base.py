@@ -1,5 +1,6 @@
 """The life of an observer: it may be told how a run begins, then every round, then how the run ended."""
 
+import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -13,6 +14,8 @@ from steelyard.runs.reader import Run
 from steelyard.server.federation import Observer
 from steelyard.server.reasons import one_line
 from steelyard.types import Round
+
+log = logging.getLogger("steelyard.runs")
 
 
 class Tracker(ABC):
@@ -50,6 +53,7 @@ class Watching:
 
         The run may have been interrupted when the round was recorded, but not yet told to all of them.
         """
+        _log_beginning(facts)
         last = None
         if facts.folder is not None and facts.after:
             last, facts = recorded_round(facts.folder, facts.after), replace(facts, after=facts.after - 1)
@@ -70,6 +74,12 @@ class Watching:
         for each in self.observers:
             if isinstance(each, _Guarded):
                 each.end(status)
+
+
+def _log_beginning(facts: RunFacts) -> None:
+    start = "begins" if facts.after is None else f"goes on after round {facts.after}"
+    place = "not recorded" if facts.folder is None else f"recorded in {facts.folder}"
+    log.info("%s %s: %d rounds, %s", facts.name, start, facts.rounds, place)
 
 
 def recorded_round(folder: Path, number: int) -> Round:

@@ -6,6 +6,7 @@ rounds can be read, whatever ends the run. Before a state is saved, the rounds u
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,6 +43,8 @@ from steelyard.server.result import RecordedRows
 from steelyard.server.state import FederationState
 from steelyard.tensor_files import metadata, replacing
 from steelyard.types import Round
+
+log = logging.getLogger("steelyard.runs")
 
 STATE_SECONDS = 2.0  # between saved states: a crash loses at most this, besides the round that it interrupts
 
@@ -129,6 +132,7 @@ class Recorder:
                 self._add(state.pending)
             self.record.note(saved=str(state.round))
         save_state(state, state_path(self.folder, state.round))
+        log.debug("saved the state after round %d in %s", state.round, self.folder)
         for path in list(states_in(self.folder).values())[:-KEPT_STATES]:
             path.unlink(missing_ok=True)
         self._due = time.monotonic() + STATE_SECONDS

@@ -19,6 +19,7 @@ from steelyard.seeds import generator
 from steelyard.server.aggregation import Aggregator, is_finite
 from steelyard.server.clock import Clock
 from steelyard.server.concerns import concerns
+from steelyard.server.logs import log_round
 from steelyard.server.profiles import check_ids, class_counts, fitting_profiles, screen_profiles
 from steelyard.server.result import Result
 from steelyard.server.rows import client_rows, correlation_metrics, round_metrics, sigma_metrics, traffic
@@ -114,7 +115,7 @@ class Federation:
         state, rule = state or self.init(), self.aggregator.weigher
         if keeper is not None:
             keeper.note(rule=type(rule).__name__, rounds=str(self.rounds), reasons=to_json(rule.reasons))
-        watching: list[Observer] = [*([keeper] if keeper else []), *observers]
+        watching: list[Observer] = [*([keeper] if keeper else []), log_round, *observers]
         history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
         rows: list[Row] = []
         try:
