@@ -76,10 +76,13 @@ def test_rejected_clients_are_counted_and_are_not_weighed_down_as_well() -> None
     assert rejections(again, 60) == "a 2/4, b 1/4 rounds"
 
 
-def test_the_reason_is_shown_where_there_is_space() -> None:
-    seen = after({"a": "contains\n\x1b[31mNaN", "b": 1.0})
-    assert rejections(seen, 120) == "a 1/1 rounds: contains NaN"
-    assert rejections(seen, 60) == "a 1/1 rounds"
+def test_a_reason_is_shown_where_there_is_space() -> None:
+    seen = after({"a": "contains\n\x1b[31mNaN", "b": "late"}, {"a": "contains\n\x1b[31mNaN", "b": 1.0})
+    assert rejections(seen, 80) == "a 2/2, b 1/2 rounds; a: contains NaN"
+    assert rejections(seen, 60) == "a 2/2, b 1/2 rounds"
+    long = after({"a": "word " * 100})
+    assert all(cell_len(rejections(long, width)) <= width for width in range(20, 200))
+    assert "…" in rejections(long, 200)
 
 
 def test_skipped_rounds_and_idle_clients_are_nobodys_fault() -> None:

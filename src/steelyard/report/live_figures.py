@@ -21,7 +21,9 @@ MAX_CLIENTS = 12
 TREND = 40
 """Points of the accuracy's course that are kept."""
 WIDE = 100
-"""From this number of columns on, names are longer and there are reasons."""
+"""From this number of columns on, names are longer."""
+MIN_REASON = 50
+"""Columns that must be free for a reason."""
 
 MAIN = {
     "accuracy": "accuracy",
@@ -144,11 +146,14 @@ def rejections(seen: Seen, width: int) -> str:
     most = found[np.argsort(-seen.rejected[found], kind="stable")][:MAX_CLIENTS]
     numbers = zip(seen.rejected[most], seen.asked[most], strict=True)
     counts = [f"{count:.0f}/{asked:.0f}" for count, asked in numbers]
-    items = [f"{name} {count}" for name, count in zip(_names(seen, most, width), counts, strict=True)]
-    if len(found) == 1 and width >= WIDE:
-        reason = shortened(seen.reasons[list(seen.clients)[most[0]]], width // 2)
-        return listed([f"{items[0]} rounds: {reason}"], "", 1, width)
-    return listed(items, " rounds", len(found), width)
+    names = _names(seen, most, width)
+    items = [f"{name} {count}" for name, count in zip(names, counts, strict=True)]
+    text = listed(items, " rounds", len(found), width)
+    room = width - cell_len(text)
+    if not items or room < MIN_REASON:
+        return text
+    text = f"{text}; {names[0]}: "
+    return text + shortened(seen.reasons[list(seen.clients)[most[0]]], width - cell_len(text))
 
 
 def _names(seen: Seen, rows: NDArray[np.intp], width: int) -> list[str]:
