@@ -5,6 +5,7 @@ deadline; a site computes the same answer again. So a crash costs time, and chan
 """
 
 import json
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ SLACK_BYTES = 8 << 20  # of a message besides the model: header, scores, and Flo
 KEPT_COMMITS = 3
 PROFILES = "profiles.json"
 Log = Callable[[str], None]
+logger = logging.getLogger("steelyard.flower")
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ class RemoteSites:
         arrays = messages.task_arrays(Task(broadcast))
         limit = _nbytes(broadcast.message) + SLACK_BYTES
         wait = self.patience.round if seconds is None else seconds
+        logger.info("round %d: asking %d sites, which have %g s", broadcast.round, len(asked), wait)
         for client, found in self._answers(asked, arrays, wait, limit, messages.read_answer):
+            logger.debug("round %d: %s has answered, or has failed", broadcast.round, client)
             if isinstance(found, Answer) and found.reply is not None:
                 self.answered.put(broadcast.round, {client: broadcast.round})
             yield found
