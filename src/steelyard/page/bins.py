@@ -75,7 +75,7 @@ def _pairs(values: NDArray[Any], fill: float = 0) -> NDArray[Any]:
     """Rows two by two, [B / 2, 2, C]; an odd last row gets an empty partner."""
     rows, columns = values.shape
     even = np.pad(values, ((0, rows % 2), (0, 0)), constant_values=fill)
-    return even.reshape(-1, 2, columns)
+    return even.reshape(len(even) // 2, 2, columns)
 
 
 def bin_ranges(count: int, width: int, last: int, start: int = 0) -> list[list[int]]:

@@ -45,16 +45,21 @@ def client_json(verdict: Verdict, group: int) -> Json:
     return {
         "id": cut(verdict.client),
         "verdict": cut(verdict.client) + cut(verdict.text.removeprefix(verdict.client), 2 * MAX_NAME),
-        "share": verdict.share,
-        "equal": verdict.equal,
+        "share": short(verdict.share),
+        "equal": short(verdict.equal),
         "samples": verdict.samples,
         "rounds": verdict.rounds,
         "used": verdict.used,
         "rejected": verdict.rejected,
-        "score": score,
+        "score": short(score),
         "adversary": verdict.adversary,
         "group": group,
     }
+
+
+def short(value: float | None) -> float | None:
+    """A number with five significant digits."""
+    return None if value is None else float(f"{value:.5g}")
 
 
 def cut(text: str, longest: int = MAX_NAME) -> str:

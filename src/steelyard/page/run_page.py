@@ -14,6 +14,7 @@ from steelyard.page.fields import (
     extremes,
     group_name,
     omitted,
+    short,
     whole_number,
 )
 from steelyard.page.groups import group_clients
@@ -119,7 +120,7 @@ class RunPage:
             "seed": spec.get("seed"),
             "planned": whole_number(meta.get("rounds")) or spec.get("rounds"),
             "done": self.last,
-            "seconds": float(self.seconds.binned.sums.sum()),
+            "seconds": short(float(self.seconds.binned.sums.sum())),
             "rule": rule,
             "headline": headline(self.rounds, self.last, len(found), rule, status),
             "facts": facts(self.rounds, self.seconds, len(found)),

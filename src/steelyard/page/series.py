@@ -88,6 +88,7 @@ class Evidence:
         first = self.first
         return {
             "bins": [] if first is None else bin_ranges(len(first), first.width, last, start),
+            "note": None if first is None else bin_note(first.width, last),
             "columns": [plain(binned.means(start), 3) for _, _, binned in self.columns],
         }
 
