@@ -19,7 +19,10 @@ METRICS = ("accuracy", "mse", "client_accuracy", "client_mse", "loss")
 """Of these, the first that the run has is shown."""
 WIDTH, HEIGHT, MARGIN = 420, 140, 24
 ACCENT = "#2f8fb3"  # readable on white and on black
-CELL = "padding:2px 10px;text-align:{};vertical-align:top;border:none;background:none"
+CELL = (
+    "padding:2px 10px;text-align:{};vertical-align:top;border:none;background:none;"
+    "min-width:6.5em;overflow-wrap:anywhere"
+)
 
 
 def result_html(
@@ -81,13 +84,12 @@ def _table(verdicts: Sequence[Verdict]) -> str:
         return ""
     measure = "mse" if any(each.mse is not None for each in verdicts) else "accuracy"
     heaviest = max((each.share or 0.0 for each in verdicts), default=0.0) or 1.0
-    headings = ("client", "samples", "weight", measure, "verdict")
-    style = CELL.format("left")
-    head = "".join(f'<th style="{style}">{heading}</th>' for heading in headings)
+    headings = {"client": "left", "samples": "right", "weight": "left", measure: "right", "verdict": "left"}
+    head = "".join(f'<th style="{CELL.format(side)}">{heading}</th>' for heading, side in headings.items())
     rows = "".join(_row(each, heaviest, getattr(each, measure)) for each in verdicts[:MAX_CLIENTS])
     left = len(verdicts) - MAX_CLIENTS
     more = f"<div>… and {left:,} more</div>" if left > 0 else ""
-    return f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table>{more}'
+    return f'<table style="border-collapse:collapse;font-size:inherit"><tr>{head}</tr>{rows}</table>{more}'
 
 
 def _row(verdict: Verdict, heaviest: float, score: float | None) -> str:
@@ -97,7 +99,7 @@ def _row(verdict: Verdict, heaviest: float, score: float | None) -> str:
     cells = (
         ("left", _text(verdict.client)),
         ("right", "–" if verdict.samples is None else f"{verdict.samples:,}"),
-        ("left", bar + ("–" if verdict.share is None else f"{share:.3f}")),
+        ("left;white-space:nowrap", bar + ("–" if verdict.share is None else f"{share:.3f}")),
         ("right", "–" if score is None else f"{score:.3f}"),
         ("left", _text(verdict.text)),
     )
