@@ -8,7 +8,7 @@ import pytest
 from calls import QUICK, output, steelyard
 
 import steelyard as sy
-from steelyard.cli import KINDS
+from steelyard.cli.catalogue import KINDS
 from steelyard.runs.reader import Run
 from steelyard.specs import registry
 from steelyard.specs.schema import load_spec

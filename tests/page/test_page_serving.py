@@ -71,6 +71,31 @@ def test_every_browser_gets_its_own_snapshot_and_all_updates(tmp_path: Path) -> 
         assert next(first)["fields"] == next(second)["fields"] == {"done": 2}
 
 
+def test_what_a_snapshot_for_one_browser_has_more_than_the_updates_goes_to_all(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    due: list[int] = []
+
+    class Late(Counter):
+        def snapshot(self) -> dict[str, Any]:
+            for number in due:  # recorded just before the snapshot, and after the last update
+                record(recorder, number)
+            return super().snapshot()
+
+    recorder = Recorder(path)
+    recorder.record.close()
+    recorder.record.database = sqlite3.connect(path / "record.sqlite", check_same_thread=False)
+    with recorder, served(path, follow=Late) as page, ExitStack() as stack:
+        first = stack.enter_context(events(events_url(page.url, path)))
+        assert next(first)["data"] == {"done": 0}
+        record(recorder, 1)
+        assert next(first)["fields"] == {"done": 1}
+        due.append(2)
+        second = stack.enter_context(events(events_url(page.url, path)))
+        assert next(second)["data"] == {"done": 2}
+        due.clear()
+        assert next(first)["data"] == {"done": 2}
+
+
 def test_the_record_is_read_only_while_a_browser_is_connected(run: Path) -> None:
     made: list[Counter] = []
 
@@ -247,13 +272,13 @@ def test_messages_are_read_only_when_the_files_have_changed(tmp_path: Path) -> N
     with Recorder(tmp_path / "run") as recorder:
         messages = Messages(tmp_path / "run", Watched)
         assert messages.update() is None
-        assert messages.snapshot() is messages.snapshot()
+        assert messages.snapshot() == (messages.snapshot()[0], True)
         for _ in range(3):
             assert messages.update() is None
         assert calls == ["snapshot", "update"]
         record(recorder, 1)
         assert messages.update() == ("update", encoded({"type": "update", "fields": {"done": 1}}))
-        assert b'"done":1' in messages.snapshot()
+        assert b'"done":1' in messages.snapshot()[0]
         assert calls == ["snapshot", "update", "update", "snapshot"]
 
 

@@ -2,16 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from steelyard import __version__
 from steelyard.cli.calibration import calibration
+from steelyard.cli.catalogue import list_
 from steelyard.cli.data import app as data_app
 from steelyard.cli.demo import run_demo
 from steelyard.cli.deploy import app as deploy_app
 from steelyard.cli.grid import grid
+from steelyard.cli.page import Page, check_page, page, page_beside
+from steelyard.cli.report import report
 from steelyard.cli.reproduce import reproduce
 from steelyard.cli.shared import (
     Json,
@@ -31,7 +34,7 @@ from steelyard.cli.shared import (
 )
 from steelyard.cli.trust import trust
 from steelyard.cli.verbosity import Verbose, show_log
-from steelyard.errors import InputError, unknown
+from steelyard.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,22 +50,6 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 
-# The families of the registry (not imported here, because it is slow) and the presets.
-KINDS = (
-    "weighing",
-    "objectives",
-    "combining",
-    "sharing",
-    "attacks",
-    "datasets",
-    "partitions",
-    "shifts",
-    "models",
-    "engines",
-    "observers",
-    "presets",
-)
-
 
 @app.command()
 @guarded
@@ -76,6 +63,7 @@ def run(
     ] = None,
     out: Out = Path("runs"),
     trust: Trust = False,
+    page: Page = False,
     as_json: Json = False,
 ) -> None:
     """Run a federation and record it.
@@ -95,8 +83,9 @@ def run(
         steelyard run my.toml data.clients=50 clients_per_round=10
         steelyard run model=my_package:make_model training.steps=20
     """
+    check_page(page)
     if not words:
-        run_demo(seed, out, as_json)
+        run_demo(seed, out, page, as_json)
         return
     with stderr().status("loading") as status:
         from steelyard.specs.building import build, build_observers, spec_warnings
@@ -110,8 +99,10 @@ def run(
         federation, observers = build(spec), build_observers(spec)
     for text in spec_warnings(spec):
         warn(text)
-    path = finish(spec.name, federation, recorder_for(spec, out), observers=observers)
-    _show_run(path, as_json)
+    recorder = recorder_for(spec, out)
+    with page_beside(recorder.path, page):
+        path = finish(spec.name, federation, recorder, observers=observers)
+        _show_run(path, as_json)
     exit_if_warned(path)
 
 
@@ -155,6 +146,7 @@ def resume(
         ),
     ] = False,
     trust: Trust = False,
+    page: Page = False,
     as_json: Json = False,
 ) -> None:
     """Continue a run that was interrupted or killed.
@@ -166,16 +158,18 @@ def resume(
 
         steelyard resume runs/20261115-220936-fedavg-s0
     """
+    check_page(page)
     with stderr().status("loading") as status:
         from steelyard.specs.running import reopen
 
         reopened = reopen(path, anyway, permission(trust, status))
     for note in (f"{path} is finished; nothing to do.",) if reopened is None else reopened.notes:
         say(note)
-    if reopened is not None:
-        federation, recorder, state, _, observers = reopened
-        finish(path.name, federation, recorder, state, observers)
-    _show_run(path, as_json)
+    with page_beside(path, page):
+        if reopened is not None:
+            federation, recorder, state, _, observers = reopened
+            finish(path.name, federation, recorder, state, observers)
+        _show_run(path, as_json)
     exit_if_warned(path)
 
 
@@ -217,6 +211,7 @@ def compare(
 
 app.command()(grid)
 app.command()(calibration)
+app.command()(report)
 app.command()(reproduce)
 app.command()(trust)
 
@@ -231,33 +226,8 @@ def show(
     _show_run(path, as_json)
 
 
-@app.command("list")
-@guarded
-def list_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")],
-    as_json: Json = False,
-) -> None:
-    """List what a spec can name, with settings and defaults.
-
-    A spec can also name your own rules, objectives, models and the rest: [cyan]my_package.module:factory[/].
-    """
-    from steelyard.report.terminal import catalogue
-    from steelyard.specs import registry
-    from steelyard.specs.sources import presets
-
-    if kind not in KINDS:
-        raise _unknown_kind(kind)
-    if kind == "presets":
-        members = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
-        rows = [(member["name"], member["about"]) for member in members]
-        show_values(
-            {"presets": members}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json
-        )
-    else:
-        members = registry.describe(kind)
-        lines = [(member["name"], _assignments(member["settings"]), member["about"]) for member in members]
-        headings = ("name", "settings", "what it does")
-        show_values({kind: members}, lambda: catalogue(kind, lines, headings), as_json)
+app.command()(page)
+app.command("list")(list_)
 
 
 @app.callback(invoke_without_command=True)
@@ -285,20 +255,3 @@ def _show_run(path: Path, as_json: bool) -> None:
 
     summary = summarise(Run(path))
     show_values(summary, lambda: run_report(summary), as_json)
-
-
-def _unknown_kind(kind: str) -> InputError:
-    """The error for `list rules`: it names every kind of rule. Other words get the nearest kind."""
-    from steelyard.specs import registry
-
-    noun = kind.removesuffix("s")
-    kinds = [name for name, family in registry.FAMILIES.items() if noun in family.noun.split()]
-    if not kinds:
-        return unknown("kind", kind, KINDS)
-    return InputError(f"unknown kind {kind!r}: did you mean {' or '.join(map(repr, kinds))}?")
-
-
-def _assignments(settings: dict[str, Any]) -> str:
-    """Settings as `key=value` overrides."""
-    values = {name: value["name"] if isinstance(value, dict) else value for name, value in settings.items()}
-    return " ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())

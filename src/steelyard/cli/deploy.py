@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from steelyard.cli.deploy_view import View, print_json, print_line
+from steelyard.cli.page import Page, check_page, later_page
 from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
 from steelyard.cli.signals import explained
 from steelyard.errors import unknown
@@ -234,6 +235,7 @@ def serve(
         ),
     ] = True,
     trust: Trust = False,
+    page: Page = False,
     as_json: Json = False,
 ) -> None:
     """Wait for the sites, run the spec and record it; continue a run that was interrupted.
@@ -241,26 +243,28 @@ def serve(
     Starts Flower's SuperLink, which only this machine can reach, and nginx in
     front of it, which passes on what sites need and refuses everything else.
     """
+    check_page(page)
     with stderr().status("loading"):
         from steelyard.flower.serving import FinishedError
         from steelyard.flower.serving import serve as serve_deployment
-    try:
-        with View() as view:
-            result = serve_deployment(
-                folder,
-                again=again,
-                anyway=anyway,
-                trust=permission(trust),
-                with_proxy=proxy,
-                log=view.log,
-                watch=view.show,
-            )
-    except FinishedError as finished:
-        say(str(finished))
-        return
-    except KeyboardInterrupt as interrupt:
-        raise explained(interrupt, "the same command continues.") from None
-    _show_result(result.path, as_json)
+    with later_page(page) as start_page:
+        try:
+            with View(start_page) as view:
+                result = serve_deployment(
+                    folder,
+                    again=again,
+                    anyway=anyway,
+                    trust=permission(trust),
+                    with_proxy=proxy,
+                    log=view.log,
+                    watch=view.show,
+                )
+        except FinishedError as finished:
+            say(str(finished))
+            return
+        except KeyboardInterrupt as interrupt:
+            raise explained(interrupt, "the same command continues.") from None
+        _show_result(result.path, as_json)
 
 
 @app.command()

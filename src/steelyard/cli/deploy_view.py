@@ -4,6 +4,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from steelyard.cli.page import Start
 from steelyard.cli.shared import stderr
 
 if TYPE_CHECKING:
@@ -32,10 +33,14 @@ def _line(console: "Console", text: str) -> None:
 
 
 class View:
-    """Log lines above a live table, on a terminal; log lines alone elsewhere."""
+    """Log lines above a live table, on a terminal; log lines alone elsewhere.
 
-    def __init__(self) -> None:
+    `start_page` is called with the folder of the run.
+    """
+
+    def __init__(self, start_page: Start = lambda path, log: None) -> None:
         self.console, self._due = stderr(), 0.0
+        self._start_page = start_page
         self.live: Live | None = None
 
     def __enter__(self) -> "View":
@@ -54,6 +59,7 @@ class View:
         _line(self.console, text)
 
     def show(self, status: "Status") -> None:
+        self._start_page(status.run, self.log)
         if self.live is not None and time.monotonic() >= self._due:
             from steelyard.report.deployment import status_report
 

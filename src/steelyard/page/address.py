@@ -72,11 +72,9 @@ def open_address(folder: Path, port: int | None = None) -> Opened:
     return Opened(address, listening, None)
 
 
-def check_port(port: int) -> None:
-    """Raise an error if a page could not listen at this port."""
-    if (listening := _listen(port)) is None:
-        raise InputError(f"port {port} is taken by another program; choose another one with --port.")
-    listening.close()
+def check_free_port() -> None:
+    """Raise an error if a page could not listen at any port of this machine."""
+    _new_address()[1].close()
 
 
 def state_file(folder: Path) -> Path:

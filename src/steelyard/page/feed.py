@@ -32,6 +32,10 @@ class Viewer:
         self._wake, self._arrived, self._ended = wake, asyncio.Event(), False
         self._pending: bytes | None = None
 
+    @property
+    def wants_snapshot(self) -> bool:
+        return self.behind and self.is_waiting
+
     async def next(self) -> bytes | None:
         """The next message; None if there are no more."""
         self.is_waiting = True
@@ -56,11 +60,14 @@ class Viewer:
         if self.behind:
             return
         if self._pending is not None:
-            self.behind, self._pending = True, None
-            self._arrived.clear()
+            self.fall_behind()
             return
         self._pending = message
         self._arrived.set()
+
+    def fall_behind(self) -> None:
+        self.behind, self._pending = True, None
+        self._arrived.clear()
 
     def end(self) -> None:
         self._ended = True
@@ -82,7 +89,7 @@ class Feed:
         viewer = Viewer(self._wake.set)
         self.viewers.add(viewer)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(Messages(self.path, self._follow)))
+            self._task = asyncio.create_task(self._poll())
         try:
             yield viewer
         finally:
@@ -101,14 +108,19 @@ class Feed:
             self._task.cancel()
             self._task = None
 
-    async def _poll(self, messages: Messages) -> None:
-        pause = QUICK
+    async def _poll(self) -> None:
+        pause, messages = QUICK, Messages(self.path, self._follow)
         try:
             while (self.path / DATABASE).is_file():
                 self._wake.clear()
-                wanted = any(viewer.behind and viewer.is_waiting for viewer in self.viewers)
-                changed = await self._look(messages, wanted)
-                pause = QUICK if changed else min(pause * 1.25, SLOW)
+                try:
+                    changed = await self._look(messages)
+                    pause = QUICK if changed else min(pause * 1.25, SLOW)
+                except _UNREADABLE:  # locked or damaged: perhaps it can be read again soon, from the start
+                    pause, messages = SLOW, Messages(self.path, self._follow)
+                    for viewer in self.viewers:
+                        viewer.fall_behind()
+                    await asyncio.sleep(pause)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause)
         except Exception:
@@ -116,26 +128,20 @@ class Feed:
         for viewer in self.viewers:
             viewer.end()
 
-    async def _look(self, messages: Messages, wanted: bool) -> bool:
+    async def _look(self, messages: Messages) -> bool:
         """Read what is new and hand it out; returns whether there was something."""
-        try:
-            update = await asyncio.to_thread(messages.update)
-            self._hand_out(update)
-            if wanted:
-                snapshot = await asyncio.to_thread(messages.snapshot)
-                for viewer in self.viewers:
-                    if viewer.behind and viewer.is_waiting:
-                        viewer.put_snapshot(snapshot)
-        except _UNREADABLE:  # locked or damaged: perhaps it is readable again soon
-            await asyncio.sleep(SLOW)
-            return False
-        return update is not None
-
-    def _hand_out(self, update: tuple[str, bytes] | None) -> None:
+        wanted = any(viewer.wants_snapshot for viewer in self.viewers)
+        update = await asyncio.to_thread(messages.update)
         if update is not None:
             kind, message = update
             for viewer in self.viewers:
                 (viewer.put_snapshot if kind == "snapshot" else viewer.put_update)(message)
+        if wanted:
+            snapshot, for_all = await asyncio.to_thread(messages.snapshot)
+            for viewer in self.viewers:
+                if for_all or viewer.wants_snapshot:
+                    viewer.put_snapshot(snapshot)
+        return update is not None
 
 
 class Feeds:

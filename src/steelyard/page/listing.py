@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.errors import InputError
+from steelyard.page.fields import whole_number
 from steelyard.page.messages import marks
 from steelyard.runs.folder import DATABASE
 from steelyard.runs.reader import Run
@@ -68,10 +69,10 @@ def _facts(run: Run) -> dict[str, Any]:
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "done": len(rounds),
-        "planned": spec.get("rounds"),
+        "planned": whole_number(meta.get("rounds")) or spec.get("rounds"),
         "score": score,
         "score_name": name,
-        "rule": spec.get("weighing", {}).get("name"),
+        "rule": spec.get("weighing", {}).get("name") or meta.get("rule"),
         "seed": spec.get("seed"),
         "started": meta.get("started"),
         "seconds": sum(value or 0.0 for row in run.timings for key, value in row.items() if key != "round"),

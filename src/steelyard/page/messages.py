@@ -43,13 +43,17 @@ class Messages:
         self._snapshot = text if message["type"] == "snapshot" else None
         return message["type"], text
 
-    def snapshot(self) -> bytes:
-        """Everything so far; made once for all browsers that need it before the next change."""
+    def snapshot(self) -> tuple[bytes, bool]:
+        """Everything so far, and whether that is more than all updates: then every browser needs it.
+
+        It is made once for all browsers that need it before the next change.
+        """
         if self._source is None:
             self._source = self._follow(self.path)
-        if self._snapshot is None:
-            self._snapshot = encoded(self._source.snapshot())
-        return self._snapshot
+        if self._snapshot is not None:
+            return self._snapshot, False
+        self._snapshot = encoded(self._source.snapshot())
+        return self._snapshot, marks(self.path) != self._seen
 
 
 def marks(path: Path) -> tuple[object, ...]:

@@ -1,0 +1,69 @@
+"""The command `steelyard list`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from steelyard.cli.shared import Json, guarded, show_values
+from steelyard.errors import InputError, unknown
+
+# The families of the registry (not imported here, because it is slow) and the presets.
+KINDS = (
+    "weighing",
+    "objectives",
+    "combining",
+    "sharing",
+    "attacks",
+    "datasets",
+    "partitions",
+    "shifts",
+    "models",
+    "engines",
+    "observers",
+    "presets",
+)
+
+
+@guarded
+def list_(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")],
+    as_json: Json = False,
+) -> None:
+    """List what a spec can name, with settings and defaults.
+
+    A spec can also name your own rules, objectives, models and the rest: [cyan]my_package.module:factory[/].
+    """
+    from steelyard.report.terminal import catalogue
+    from steelyard.specs import registry
+    from steelyard.specs.sources import presets
+
+    if kind not in KINDS:
+        raise _unknown_kind(kind)
+    if kind == "presets":
+        members = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
+        rows = [(member["name"], member["about"]) for member in members]
+        show_values(
+            {"presets": members}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json
+        )
+    else:
+        members = registry.describe(kind)
+        lines = [(member["name"], _assignments(member["settings"]), member["about"]) for member in members]
+        headings = ("name", "settings", "what it does")
+        show_values({kind: members}, lambda: catalogue(kind, lines, headings), as_json)
+
+
+def _unknown_kind(kind: str) -> InputError:
+    """The error for `list rules`: it names every kind of rule. Other words get the nearest kind."""
+    from steelyard.specs import registry
+
+    noun = kind.removesuffix("s")
+    kinds = [name for name, family in registry.FAMILIES.items() if noun in family.noun.split()]
+    if not kinds:
+        return unknown("kind", kind, KINDS)
+    return InputError(f"unknown kind {kind!r}: did you mean {' or '.join(map(repr, kinds))}?")
+
+
+def _assignments(settings: dict[str, Any]) -> str:
+    """Settings as `key=value` overrides."""
+    values = {name: value["name"] if isinstance(value, dict) else value for name, value in settings.items()}
+    return " ".join(f"{name}={'none' if value is None else value}" for name, value in values.items())
