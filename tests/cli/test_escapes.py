@@ -108,7 +108,7 @@ def test_show_of_a_hostile_run(hostile_run: Path) -> None:
     assert_clean(text)
     assert f"{SAFE}a" in text
     assert f"{SAFE}c" in text
-    assert "1 of 1 rounds" in text
+    assert "did not count: it" in text
     as_json = output(steelyard("show", hostile_run, "--json"))
     assert_clean(as_json)
 

@@ -10,6 +10,7 @@ from steelyard.report.terminal import (
     comparison_report,
     run_report,
     sparkline,
+    verdict_report,
 )
 
 
@@ -22,7 +23,7 @@ def shown(view: RenderableType, width: int = 120) -> str:
 
 def client(name: str, weight: float | None = 0.5, **more: Any) -> dict[str, Any]:
     row = {"client": name, "num_examples": 1234, "rounds": 4, "weight": weight, "accuracy": 0.9}
-    return {**row, "rejected": 0, "reason": None, **more}
+    return {**row, "equal_share": 0.5, "rejected": 0, "verdict": f"{name} counted.", **more}
 
 
 def summary(**more: Any) -> dict[str, Any]:
@@ -64,16 +65,22 @@ def test_missing_values_are_dashes() -> None:
     assert "None" not in line
 
 
-def test_a_rejected_client_is_shown_with_count_and_reason() -> None:
-    rows = [client("a", rejected=2, reason="sent a mean that is not finite"), client("b")]
-    text = shown(client_report(rows))
-    assert "2 of 4 rounds: sent a mean that is not finite" in line_of(text, "a")
-    assert "rounds" not in line_of(text, "b")
-    assert "rejected" in text
+def test_verdicts_are_shown_from_the_smallest_share_on() -> None:
+    rows = [
+        client("a", 0.4, verdict="a counted for 40 %: its figures were usual."),
+        client("b", 0.1, verdict="b counted for 10 %: it sent [red]noise[/]."),
+        client("c", None, equal_share=None, verdict="c took part in no round."),
+    ]
+    lines = [line.strip() for line in shown(verdict_report(rows)).splitlines()]
+    assert lines == ["why", rows[2]["verdict"], rows[1]["verdict"], rows[0]["verdict"]]
 
 
-def test_the_column_is_left_out_if_no_client_was_rejected() -> None:
-    assert "rejected" not in shown(client_report([client("a"), client("b")]))
+def test_of_many_verdicts_the_first_are_shown() -> None:
+    rows = [client(f"c{number}", number / 100, verdict=f"c{number} counted.") for number in range(45)]
+    text = shown(verdict_report(rows))
+    assert "c39 counted." in text
+    assert "c40 counted." not in text
+    assert "… and 5 more: `steelyard report` shows all" in text
 
 
 def test_adversaries_are_marked_where_there_are_any() -> None:
@@ -153,6 +160,6 @@ def test_a_catalogue_lists_every_row_under_its_headings() -> None:
 
 def test_text_from_outside_is_shown_as_it_is() -> None:
     reason = "KeyError: [/tmp/x] and [red]"
-    assert reason in shown(client_report([client("[bold]", rejected=1, reason=reason)]))
+    assert reason in shown(verdict_report([client("[bold]", verdict=f"[bold] failed: {reason}")]))
     assert "[bold]" in shown(client_report([client("[bold]")]))
     assert reason in shown(run_report(summary(status="failed", error=reason)))

@@ -231,3 +231,15 @@ def test_the_order_of_clients_in_a_round_does_not_matter() -> None:
     rows = rounds(3, a={"weight": 0.9, "variance": 0.5}, b={"weight": 0.1, "variance": 2.0})
     mixed = [rows[place] for place in np.array([1, 0, 3, 2, 5, 4])]
     assert verdicts_of(mixed, IvarVb().reasons) == verdicts_of(rows, IvarVb().reasons)
+
+
+def test_rounds_of_a_client_that_was_also_rejected_are_told_apart() -> None:
+    def oslo(number: int) -> str | dict[str, float]:
+        return "sent nothing" if number < 4 else {"weight": 0.0, "variance": 9.0}
+
+    usual = others(4, weight=0.25, variance=1.0)
+    text = text_of(rounds(6, oslo=oslo, **usual), IvarVb().reasons, "oslo")
+    assert (
+        "rejected in rounds 1–3: it sent nothing; its updates were noisier than usual in all 3 other rounds"
+        in text
+    )

@@ -56,10 +56,15 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
 def verdict_report(clients: Sequence[dict[str, Any]]) -> RenderableType:
     """Why each client counted as much as it did; those that counted for least, beside equal shares, first."""
     ordered = sorted(clients, key=lambda row: (row["weight"] or 0.0) / (row["equal_share"] or 1.0))
-    lines = [Padding(Text(row["verdict"]), (0, 0, 0, 2)) for row in ordered[:MAX_CLIENTS]]
+    lines = [Padding(_verdict(row), (0, 0, 0, 2)) for row in ordered[:MAX_CLIENTS]]
     more = len(clients) - MAX_CLIENTS
     rest = [Text(f"  … and {more:,} more: `steelyard report` shows all", "dim")] if more > 0 else []
     return Group(Text("why", "dim"), *lines, *rest)
+
+
+def _verdict(row: dict[str, Any]) -> Text:
+    """The sentence, with the client's name in bold."""
+    return Text.assemble((row["client"], "bold"), row["verdict"].removeprefix(row["client"]))
 
 
 def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Table:

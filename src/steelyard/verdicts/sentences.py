@@ -165,14 +165,15 @@ class _Factor:
         usual = float(np.median(shown[known])) if known.any() else math.nan
         return cls(reason, effect, shown, usual, sums.rounds, sums.low, sums.negative)
 
-    def clause(self, client: int) -> str:
-        """Why it lowers or raises the weight of a client, with the figures."""
+    def clause(self, client: int, rejected: bool) -> str:
+        """Why it lowers or raises the weight of a client in rounds that used its reply, with the figures."""
         reason, rounds = self.reason, int(self.rounds[client])
         if self.effect[client] > 0:
             return reason.more + self.figures(client)
         opposed = bool(reason.against) and self.shown[client] < -OPPOSED * abs(self.usual)
         count = int((self.negative if opposed else self.low)[client])
-        often = f" in {'all ' if count == rounds else f'{count:,} of '}{_rounds(rounds)}"
+        of = "all " if count == rounds else f"{count:,} of {'the ' if rejected else ''}"
+        often = f" in {of}{rounds:,} {'other ' if rejected else ''}rounds"
         text = reason.against if opposed else reason.less
         return text + (often if count >= MANY * rounds and rounds > 1 else "") + self.figures(client)
 
@@ -203,7 +204,7 @@ def _reasons(
         first, rest = causes[0], causes[1:2]
         largest = abs(float(first.effect[client]))
         also = [each for each in rest if abs(float(each.effect[client])) > max(MIN_SECOND, largest / 2)]
-        return [each.clause(client) for each in (first, *([] if rejected else also))]
+        return [each.clause(client, rejected) for each in (first, *([] if rejected else also))]
     if rejected:
         return []
     usual = all(abs(float(factor.effect[client])) < MIN_SECOND for factor in known)
