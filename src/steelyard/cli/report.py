@@ -20,10 +20,10 @@ def report(
 ) -> None:
     """Write a page that shows who counted, how much, and why.
 
-    It is one file that needs no network: send it, print it, open it in any browser. It has
-    a sentence for each client, the weights of all clients in all rounds, the evidence for
-    them, the model's scores, and the spec and command that repeat the run. Several runs are
-    shown side by side.
+    It is one file that needs no network: send it, print it, open it in any
+    browser. It has a sentence for each client, the weights of all clients in all
+    rounds, the evidence for them, the model's scores, and the spec and command
+    that repeat the run. Several runs are shown side by side.
 
     [dim]Examples:[/]
 
