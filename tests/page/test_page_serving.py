@@ -159,6 +159,19 @@ def test_the_server_ends_at_once_although_streams_are_open(run: Path) -> None:
         assert time.monotonic() - begin < 10
 
 
+def test_a_browser_learns_what_was_recorded_last_before_the_server_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    for name in ("QUICK", "SLOW"):
+        monkeypatch.setattr(f"steelyard.page.feed.{name}", DEADLINE)  # no look at the record in between
+    with Recorder(path) as recorder, served(path) as page, events(events_url(page.url, path)) as messages:
+        assert next(messages)["data"] == {"done": 0}
+        record(recorder, 1)
+        page.end()
+        assert [message["fields"] for message in messages] == [{"done": 1}]
+
+
 def test_the_server_ends_although_a_browser_does_not_read(run: Path) -> None:
     class Large(Counter):
         def snapshot(self) -> dict[str, Any]:
@@ -323,7 +336,7 @@ def test_the_stream_ends_when_the_run_is_deleted_or_reading_fails(
 def test_a_stream_that_begins_after_the_end_ends_at_once(run: Path) -> None:
     async def watch() -> None:
         feeds = Feeds(Counter)
-        feeds.close()
+        await feeds.close()
         with feeds.viewer(run) as viewer:
             assert await viewer.next() is None
 

@@ -10,6 +10,8 @@ import select
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +21,9 @@ from typing import Any
 from steelyard.errors import InputError, SteelyardError
 
 MISSING = 'the page needs packages that are not installed: pip install "steelyard[page]".'
-START_SECONDS, STOP_SECONDS, CHECK_SECONDS = 60.0, 2.0, 1.0
+START_SECONDS, STOP_SECONDS, CHECK_SECONDS = 60.0, 4.0, 1.0
+END_SECONDS = 3.0
+"""How long the process may take to tell browsers how the run ended."""
 PRIORITY = 10
 """How far the page steps back behind other processes, as for the command `nice`."""
 
@@ -88,7 +92,8 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("parent", type=int)
     arguments = parser.parse_args()
-    threading.Thread(target=_end_with, args=(arguments.parent,), daemon=True).start()
+    ending: list[Callable[[], None]] = []
+    threading.Thread(target=_end_with, args=(arguments.parent, ending), daemon=True).start()
     with suppress(OSError):
         os.nice(PRIORITY)
     try:
@@ -100,6 +105,7 @@ def main() -> None:
         sys.exit(1)
     _tell({"url": page.url, "note": page.note})
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # later errors must not appear within the run's own output
+    ending.append(page.end)
     page.serve_until_asked()
 
 
@@ -108,7 +114,7 @@ def _tell(answer: dict[str, Any]) -> None:
     os.close(1)
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, ending: list[Callable[[], None]]) -> None:
     """End this process when standard input ends or the parent is gone.
 
     A process that the parent starts later may hold the other end of standard input for a while.
@@ -117,6 +123,9 @@ def _end_with(parent: int) -> None:
         ready, _, _ = select.select([0], [], [], CHECK_SECONDS)
         if ready and not os.read(0, 1):
             break
+    for end in ending:
+        end()
+        time.sleep(END_SECONDS)
     os._exit(0)
 
 

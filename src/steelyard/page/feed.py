@@ -17,6 +17,8 @@ from steelyard.runs.folder import DATABASE
 
 QUICK, SLOW = 0.25, 1.0
 """Seconds between two looks at the record, after a change and when nothing happens."""
+CLOSING = 1.0
+"""Seconds for the last look at the record when the server ends."""
 _UNREADABLE = (SteelyardError, OSError, sqlite3.Error)
 
 log = logging.getLogger("steelyard.page")
@@ -45,9 +47,8 @@ class Viewer:
             await self._arrived.wait()
         finally:
             self.is_waiting = False
-        if self._ended:
-            return None
-        self._arrived.clear()
+        if not self._ended:
+            self._arrived.clear()
         message, self._pending = self._pending, None
         return message
 
@@ -70,6 +71,7 @@ class Viewer:
         self._arrived.clear()
 
     def end(self) -> None:
+        """No message comes after the one that is waiting."""
         self._ended = True
         self._arrived.set()
 
@@ -80,7 +82,7 @@ class Feed:
     def __init__(self, path: Path, follow: Callable[[Path], Source]) -> None:
         self.path, self.viewers = path, set[Viewer]()
         self._follow = follow
-        self._wake = asyncio.Event()
+        self._wake, self._closing = asyncio.Event(), False
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -97,8 +99,12 @@ class Feed:
             if not self.viewers:
                 self._stop()
 
-    def close(self) -> None:
-        """End the streams of all browsers."""
+    async def close(self) -> None:
+        """Hand out what was recorded last, and end the streams of all browsers."""
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=CLOSING)
         self._stop()
         for viewer in self.viewers:
             viewer.end()
@@ -113,6 +119,7 @@ class Feed:
         try:
             while (self.path / DATABASE).is_file():
                 self._wake.clear()
+                last = self._closing
                 try:
                     changed = await self._look(messages)
                     pause = QUICK if changed else min(pause * 1.25, SLOW)
@@ -120,7 +127,8 @@ class Feed:
                     pause, messages = SLOW, Messages(self.path, self._follow)
                     for viewer in self.viewers:
                         viewer.fall_behind()
-                    await asyncio.sleep(pause)
+                if last:
+                    break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause)
         except Exception:
@@ -163,8 +171,7 @@ class Feeds:
             if not feed.viewers:
                 self._feeds.pop(path, None)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all streams, also those that begin later."""
         self._closed = True
-        for feed in list(self._feeds.values()):
-            feed.close()
+        await asyncio.gather(*(feed.close() for feed in self._feeds.values()))

@@ -157,8 +157,12 @@ class PageServer(uvicorn.Server):
         """Until `should_exit` is set, or a signal comes, which is then raised again."""
         self.run([self._listening])
 
+    def end(self) -> None:
+        """Ask it to end, from any thread."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.site.feeds.close()
+        await self.site.feeds.close()
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):  # to browsers that do not read
             connection.transport.abort()
