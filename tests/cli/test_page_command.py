@@ -19,6 +19,7 @@ import httpx
 import pytest
 from calls import QUICK, steelyard
 
+from steelyard.cli.page import _open_browser
 from steelyard.flower.status import Status
 from steelyard.runs.reader import Run
 
@@ -241,3 +242,16 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.05)
+
+
+def test_the_secret_is_not_in_the_arguments_of_the_browser(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    _open_browser(finished, "http://127.0.0.1:20000/secret/")
+    (address,) = opened
+    file = Path(address.removeprefix("file://"))
+    assert "secret" not in address
+    assert "url=http://127.0.0.1:20000/secret/" in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
