@@ -97,12 +97,14 @@ def test_one_run_with_all_four_trackers(tmp_path: Path, store: str) -> None:
 def test_a_resumed_run_goes_on_with_the_same_mlflow_run_and_no_round_is_twice(
     tmp_path: Path, store: str
 ) -> None:
-    named = ["tensorboard", {"name": "mlflow", "tracking_uri": store, "experiment": "resumed"}]
-    path = interrupted_run(tmp_path / "runs", TensorBoard(tmp_path / "own"), observers=named, after=3)
+    first = (TensorBoard(), MLflow(store, "resumed"), TensorBoard(tmp_path / "own"))
+    path = interrupted_run(tmp_path / "runs", *first, after=3)
     client = MlflowClient(store)
     experiment = client.get_experiment_by_name("resumed").experiment_id
     assert [run.info.status for run in client.search_runs([experiment])] == ["KILLED"]
-    result = sy.resume(path)
+    (run,) = client.search_runs([experiment])
+    assert len(history(store, run.info.run_id, "accuracy")) == 3
+    result = sy.resume(path, TensorBoard(), MLflow(store, "resumed"))
     (run,) = client.search_runs([experiment])
     wanted = [(row["round"], row["accuracy"]) for row in result.history]
     assert len(wanted) == 4
