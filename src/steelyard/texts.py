@@ -1,5 +1,6 @@
 """Text and numbers that are safe to show: on a terminal, in a spreadsheet, as JSON."""
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -34,6 +35,14 @@ def csv_text(text: str) -> str:
     except ValueError:
         return f"'{plain(text)}"
     return text.strip()
+
+
+def to_json(value: Any) -> str:
+    """Compact JSON in ASCII; infinity and NaN, which JSON does not have, become null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
 
 
 def finite(value: Any) -> Any:

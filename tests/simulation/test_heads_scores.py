@@ -107,13 +107,14 @@ def test_bytes_are_those_of_heads_and_of_whole_models() -> None:
 
 def test_a_posterior_costs_twice_the_bytes() -> None:
     message = Message(torch.zeros(HEAD), torch.zeros(HEAD))
-    assert traffic(message, [4 * 39]) == {
+    assert traffic(message, 1, [4 * 39]) == {
         "bytes": 2.0 * 8 * HEAD,
         "bytes_of_whole_models": 2.0 * 4 * 39,
     }
 
 
-def test_whole_models_have_no_bytes_written_down() -> None:
+def test_whole_models_have_their_own_bytes_only() -> None:
     result = federation(replace(AVG, sharing=WholeModel()), {"a": data(20, 5, 0)}, model=perceptron()).run()
-    assert "bytes" not in result.history[-1]
+    assert result.history[-1]["bytes"] == 2 * 4 * sum(each.numel() for each in perceptron().parameters())
+    assert "bytes_of_whole_models" not in result.history[-1]
     assert bits(result.model_of("a")) == bits(result.model)

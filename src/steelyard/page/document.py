@@ -8,7 +8,6 @@ import base64
 import gzip
 import hashlib
 import html
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
@@ -18,7 +17,7 @@ from string import Template
 from typing import Any
 
 from steelyard.errors import InputError
-from steelyard.texts import finite, plain
+from steelyard.texts import plain, to_json
 
 SCRIPTS = (
     "text",
@@ -47,7 +46,7 @@ def saved_document(data: Mapping[str, Any], title: str) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
-    packed = _packed(json.dumps(finite(data), separators=(",", ":"), allow_nan=False).encode())
+    packed = _packed(to_json(data).encode())
     return _document(
         title,
         {"view": "saved"},
@@ -109,7 +108,7 @@ def _asset(name: str) -> str:
 
 
 def _packed(content: bytes) -> str:
-    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(content, compresslevel=6, mtime=0)).decode()
 
 
 def _hash(script: bytes) -> str:

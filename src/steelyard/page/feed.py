@@ -15,7 +15,7 @@ from steelyard.errors import SteelyardError
 from steelyard.page.messages import Messages, Source
 from steelyard.runs.folder import DATABASE
 
-QUICK, SLOW = 0.25, 1.0
+QUICK, SLOW = 0.25, 0.5
 """Seconds between two looks at the record, after a change and when nothing happens."""
 CLOSING = 1.0
 """Seconds for the last look at the record when the server ends."""

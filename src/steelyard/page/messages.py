@@ -1,13 +1,12 @@
 """The messages of a run's record for browsers: read in threads, and only if its files have changed."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from steelyard.runs.folder import DATABASE
-from steelyard.texts import finite
+from steelyard.texts import to_json
 
 RECHECK = 5.0
 """Seconds after which the record is read although its files look the same."""
@@ -70,8 +69,4 @@ def marks(path: Path) -> tuple[object, ...]:
 
 def encoded(message: dict[str, Any]) -> bytes:
     """A message as a server-sent event. ASCII: client names may hold line ends and half characters."""
-    try:
-        text = json.dumps(message, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # a number that JSON does not have
-        text = json.dumps(finite(message), separators=(",", ":"))
-    return b"data: " + text.encode() + b"\n\n"
+    return b"data: " + to_json(message).encode() + b"\n\n"
