@@ -5,8 +5,8 @@
 
 The run is setting (e) of `benchmarks/simulation.py`, recorded: ten clients that do nothing, in a pool of two
 workers, so that a round takes about as little as a round can. It runs alone; beside the page that nobody has
-open; with a reader of the page's events; and with the page open in Chromium on the same machine, which also draws
-there. Every variant is a process of its own. They take turns, and ratios are taken within a pass.
+open; with a reader of the page's events; and with the page open in Chromium, which draws on the same
+machine. Every variant is a process of its own. They take turns, and ratios are taken within a pass.
 """
 
 import argparse
