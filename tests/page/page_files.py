@@ -64,3 +64,8 @@ def draw_all(shown: Page) -> int:
         figure.scroll_into_view_if_needed()
         figure.locator(".main-svg").first.wait_for(state="attached")
     return len(figures)
+
+
+def labels(shown: Page) -> list[str]:
+    """The row labels of the heat map, from the top."""
+    return shown.locator("#weights figure >> nth=0 >> .ytick text").all_text_contents()

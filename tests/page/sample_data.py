@@ -1,9 +1,10 @@
 """Made-up data for the page, in the shape that the browser gets: `page(sample_run(...))`."""
 
 import copy
-import math
 import random
 from typing import Any
+
+from sample_parts import REASONS, calibration_of, column_of, evidence_of, metrics_of, people_of
 
 HOSTILE = [
     "</script><img src=x onerror=\"window.hacked='name'\">",
@@ -19,7 +20,6 @@ HOSTILE = [
     "🏥 Universitätsklinikum 東京",
     "x" * 5000,
 ]
-REASONS = ["sent a mean that is not finite", "<img src=x onerror=\"window.hacked='reason'\"> is too long"]
 
 
 def page(*runs: dict[str, Any], live: bool = False) -> dict[str, Any]:
@@ -39,18 +39,18 @@ def sample_run(
     seed: int = 0,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A run. The last `adversaries` clients are rejected now and then; the model is scored `every` n rounds."""
+    """A run. The last `adversaries` clients are often rejected; the model is scored `every` n rounds."""
     draw = random.Random(seed)
     ids = names or sorted(f"site-{number:03d}" for number in range(clients))
     hostile = set(range(len(ids) - adversaries, len(ids)))
-    columns = [_column(draw, len(ids), hostile, number) for number in range(rounds)]
+    columns = [column_of(draw, len(ids), hostile, number) for number in range(rounds)]
     weights = [[cell[0] for cell in column] for column in columns]
     rejected = [[cell[1] for cell in column] for column in columns]
     reasons = [[(index % 2 if cell[1] else -1) for index, cell in enumerate(column)] for column in columns]
     measure = "mse" if task == "regression" else "accuracy"
     bins = [[number, number] for number in range(1, rounds + 1)]
-    evidence = _evidence(draw, weights, measure, every)
-    people = _people(ids, hostile, adversaries, weights, rejected, evidence[-1]["values"])
+    evidence = evidence_of(draw, weights, measure, every)
+    people = people_of(ids, hostile, adversaries, weights, rejected, evidence[-1]["values"])
     score = 0.947 if measure == "accuracy" else 0.031
     return {
         "key": f"20260101-120000-majority-s{seed}",
@@ -69,11 +69,15 @@ def sample_run(
         "done": rounds,
         "seconds": 0.41 * rounds,
         "rule": "majority",
-        "headline": f"Test {measure} {score} after {rounds} rounds with {len(ids)} clients, weighed by majority.",
+        "headline": f"Test {measure} {score} after {rounds} rounds with {len(ids)} clients.",
         "facts": [
             {"label": f"test {measure}", "value": str(score), "note": f"best in round {max(1, rounds - 3)}"},
             {"label": "worst 10 % of clients", "value": "0.881", "note": "mean of the clients 0.934"},
-            {"label": "clients that counted", "value": f"{len(ids) - adversaries} of {len(ids)}", "note": None},
+            {
+                "label": "clients that counted",
+                "value": f"{len(ids) - adversaries} of {len(ids)}",
+                "note": None,
+            },
             {"label": "replies rejected", "value": str(sum(map(sum, rejected))), "note": None},
             {"label": "time", "value": "12.3 s", "note": "0.41 s a round"},
         ],
@@ -98,14 +102,14 @@ def sample_run(
         "rounds": {
             "bins": bins,
             "note": None,
-            "metrics": _metrics(draw, rounds, measure, bool(adversaries), posterior, every),
+            "metrics": metrics_of(draw, rounds, measure, bool(adversaries), posterior, every),
             "seconds": {
                 "exchange": [round(0.3 + 0.1 * draw.random(), 3) for _ in bins],
                 "aggregate": [round(0.05 + 0.02 * draw.random(), 3) for _ in bins],
                 "evaluate": [round(0.04 * draw.random(), 3) for _ in bins],
             },
         },
-        "calibration": None if task == "regression" else _calibration(draw, rounds),
+        "calibration": None if task == "regression" else calibration_of(draw, rounds),
         "spec": f'name = "poisoned"\nrounds = {rounds}\n\n[weighing]\nname = "majority"\n',
         "environment": [["python", "3.11.7"], ["torch", "2.9.0"], ["system", "Linux 6.1"]],
         "command": f"steelyard run runs/20260101-120000-majority-s{seed}/spec.toml",
@@ -170,7 +174,10 @@ def compare(runs: list[dict[str, Any]]) -> dict[str, Any]:
             scores[name].append(found[name]["score"] if name in found else None)
 
     def row(name: str, label: str, better: str | None) -> dict[str, Any]:
-        values = [next((v for v in reversed(run["rounds"]["metrics"].get(name, [])) if v is not None), None) for run in runs]
+        values = [
+            next((v for v in reversed(run["rounds"]["metrics"].get(name, [])) if v is not None), None)
+            for run in runs
+        ]
         return {"name": name, "label": label, "better": better, "values": values}
 
     return {
@@ -182,115 +189,3 @@ def compare(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "settings": [{"name": "weighing", "values": [run["rule"] for run in runs]}],
         "clients": [{"id": name, "shares": shares[name], "scores": scores[name]} for name in ids],
     }
-
-
-def _column(draw: random.Random, clients: int, hostile: set[int], number: int) -> list[tuple[float | None, int]]:
-    """Weight (None: absent) and rejections of every client in one round."""
-    absent = {index for index in range(clients) if clients > 3 and draw.random() < 0.06}
-    refused = {index for index in hostile - absent if draw.random() < min(0.9, 0.1 + number / 20)}
-    raw = [
-        0.0 if index in refused else (0.2 if index in hostile else 1.0) * (0.4 + draw.random())
-        for index in range(clients)
-    ]
-    total = sum(value for index, value in enumerate(raw) if index not in absent) or 1.0
-    return [
-        (None if index in absent else round(value / total, 6), int(index in refused))
-        for index, value in enumerate(raw)
-    ]
-
-
-def _evidence(draw: random.Random, weights: list[list[float | None]], measure: str, every: int) -> list[dict[str, Any]]:
-    def values(level: float, slope: float, step: int = 1) -> list[list[float | None]]:
-        return [
-            [
-                None
-                if weight is None or (number + 1) % step
-                else round(level + slope * (1 - math.exp(-number / 8)) + 0.04 * draw.random(), 4)
-                for weight in column
-            ]
-            for number, column in enumerate(weights)
-        ]
-
-    return [
-        {"name": "agreement", "label": "agreement with the majority", "values": values(0.3, 0.5)},
-        {"name": "norm", "label": "length of the update", "values": values(2.0, -1.4)},
-        {"name": measure, "label": f"{measure} on the client's own test data", "values": values(0.4, 0.5, every)},
-    ]
-
-
-def _people(
-    ids: list[str],
-    hostile: set[int],
-    adversaries: int,
-    weights: list[list[float | None]],
-    rejected: list[list[int]],
-    scores: list[list[float | None]],
-) -> list[dict[str, Any]]:
-    people = []
-    for index, name in enumerate(ids):
-        own = [column[index] for column in weights if column[index] is not None]
-        refused = sum(column[index] for column in rejected)
-        share = round(sum(own) / len(own), 4) if own else None
-        equal = 1 / len(ids)
-        why = f"its update was rejected in {refused} rounds: {REASONS[index % 2]}" if refused else "its update agreed with most others"
-        text = f"{name} counted for {100 * (share or 0):.1f} % (equal share {100 * equal:.1f} %): {why}."
-        people.append(
-            {
-                "id": name,
-                "verdict": text,
-                "share": share,
-                "equal": equal,
-                "samples": 100 + 7 * index,
-                "rounds": len(own),
-                "used": len(own) - refused,
-                "rejected": refused,
-                "score": next((column[index] for column in reversed(scores) if column[index] is not None), None),
-                "adversary": index in hostile if adversaries else None,
-                "group": int(index in hostile),
-            }
-        )
-    return people
-
-
-def _metrics(draw: random.Random, rounds: int, measure: str, attacked: bool, posterior: bool, every: int) -> dict[str, list[float | None]]:
-    def curve(start: float, end: float, step: int = 1) -> list[float | None]:
-        return [
-            None
-            if (number + 1) % step
-            else round(end + (start - end) * math.exp(-number / (1 + rounds / 6)) + 0.008 * draw.random(), 4)
-            for number in range(rounds)
-        ]
-
-    metrics = {measure: curve(0.3, 0.94, every)}
-    if measure == "accuracy":
-        metrics |= {name: curve(1.9, 0.2, every) for name in ("nll", "brier")}
-        metrics |= {"ece": curve(0.2, 0.02, every), "ece_scaled": curve(0.1, 0.015, every)}
-    else:
-        metrics |= {"r2": curve(0.0, 0.9, every)}
-    metrics |= {
-        "loss": curve(2.0, 0.1),
-        f"client_{measure}": curve(0.3, 0.93, every),
-        f"client_{measure}_worst10": curve(0.2, 0.88, every),
-        f"client_{measure}_sd": curve(0.1, 0.03, every),
-        "effective_clients": curve(9.0, 7.0),
-        "used": [float(draw.randrange(7, 10)) for _ in range(rounds)],
-        "rejected": [float(draw.randrange(0, 3)) for _ in range(rounds)],
-        "bytes": [1_204_000.0] * rounds,
-        "bytes_of_whole_models": [4_816_000.0] * rounds,
-    }
-    if attacked:
-        metrics |= {f"detection_{name}": curve(0.5, 0.97) for name in ("auroc", "precision", "recall")}
-    if posterior:
-        metrics |= {f"sigma.{name}": curve(0.1, end) for name, end in (("body.0", 0.05), ("body.2", 0.03), ("head", 0.01))}
-    return metrics
-
-
-def _calibration(draw: random.Random, rounds: int) -> dict[str, Any]:
-    bins = []
-    for number in range(15):
-        low, high = number / 15, (number + 1) / 15
-        middle = (low + high) / 2
-        count = round(4 + 300 * middle**4) if number > 2 else 0
-        accuracy = round(min(1.0, max(0.0, middle - 0.06 + 0.08 * draw.random())), 3)
-        bins.append({"low": low, "high": high, "count": count, "confidence": middle, "accuracy": accuracy if count else None})
-    return {"title": f"On the test set after round {rounds}", "ece": 0.021, "bins": bins}

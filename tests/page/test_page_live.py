@@ -1,4 +1,4 @@
-"""The live page and the list of runs in a real browser: messages change the data, not what the reader chose."""
+"""The live page and the list of runs in a real browser: messages change data, not the reader's choices."""
 
 import pytest
 from page_files import SAMPLES, draw_all, followed, listed, saved, send
@@ -35,12 +35,15 @@ def test_updates_continue_every_series(open_page, tmp_path):
     shown.wait_for_timeout(1300)
     assert columns(shown) == 25
     run = shown.evaluate("document.querySelector('#weights figure').figure.compute().table.rows()")
-    expected = [RUN["cells"]["weight"][k][RUN["clients"].index(client)] for client in by_share() for k in range(25)]
+    expected = [
+        RUN["cells"]["weight"][k][RUN["clients"].index(client)] for client in by_share() for k in range(25)
+    ]
     assert [row[2] for row in run] == expected
     scores = shown.evaluate("document.querySelector('#model figure').figure.compute().table")
     assert scores["columns"][1] == "test accuracy"
-    assert shown.evaluate("document.querySelector('#model figure').figure.compute().table.rows().map(r => r[1])") == (
-        RUN["rounds"]["metrics"]["accuracy"][:25]
+    assert (
+        shown.evaluate("document.querySelector('#model figure').figure.compute().table.rows().map(r => r[1])")
+        == (RUN["rounds"]["metrics"]["accuracy"][:25])
     )
     assert opened.errors == []
 
@@ -68,7 +71,10 @@ def test_zoom_choices_tables_and_scroll_are_kept(open_page, tmp_path):
     shown.locator("#weights").scroll_into_view_if_needed()
     shown.wait_for_timeout(1300)
     assert columns(shown) == 35
-    assert shown.evaluate(f"[{PLOT}.layout.xaxis.range, {PLOT}.layout.yaxis.range]") == [[2.5, 6.5], [5.5, 1.5]]
+    assert shown.evaluate(f"[{PLOT}.layout.xaxis.range, {PLOT}.layout.yaxis.range]") == [
+        [2.5, 6.5],
+        [5.5, 1.5],
+    ]
     assert shown.locator(".chips").inner_text() == before
     assert "site-004" in before
     assert shown.locator("#evidence").input_value() == "norm"
@@ -99,7 +105,10 @@ def test_a_chart_is_drawn_at_most_once_a_second(open_page, tmp_path):
     draw_all(shown)
     shown.locator("#weights").scroll_into_view_if_needed()
     shown.wait_for_timeout(1300)
-    shown.evaluate("() => { window.drawn = 0; const react = Plotly.react; Plotly.react = (...all) => { window.drawn += all[0].closest('#weights figure:first-child') ? 1 : 0; return react(...all); }; }")
+    shown.evaluate(
+        "() => { window.drawn = 0; const react = Plotly.react; Plotly.react = (...all) => {"
+        " window.drawn += all[0].closest('#weights figure:first-child') ? 1 : 0; return react(...all); }; }"
+    )
     for end in range(11, 31):
         send(shown, after(end, end - 1))
     shown.wait_for_timeout(1300)
@@ -159,7 +168,12 @@ def test_the_list_sorts_filters_compares_and_keeps_the_choice(open_page, tmp_pat
     opened = open_page(listed(tmp_path))
     shown = opened.page
     expect(shown.get_by_text("There is no run in this folder yet.")).to_be_visible()
-    runs = [row("a1", score=0.7), row("b2&x x2", score=0.9, status="running"), row("c3", score=0.8), row("<i>4", score=None)]
+    runs = [
+        row("a1", score=0.7),
+        row("b2&x x2", score=0.9, status="running"),
+        row("c3", score=0.8),
+        row("<i>4", score=None),
+    ]
     shown.evaluate("runs => { listing = {runs}; }", runs)
     names = shown.locator("tbody a bdi")
     expect(names).to_have_text(["<i>4", "c3", "b2&x x2", "a1"], timeout=6000)
@@ -201,6 +215,8 @@ def test_axe_finds_nothing_serious_in_the_live_page_and_the_list(dark, open_page
     draw_all(shown)
     assert axe(shown) == []
     shown = open_page(listed(tmp_path), dark=dark).page
-    shown.evaluate("runs => { listing = {runs}; }", [row("a1"), row("b2", status="failed", error="no memory")])
+    shown.evaluate(
+        "runs => { listing = {runs}; }", [row("a1"), row("b2", status="failed", error="no memory")]
+    )
     shown.locator("tbody a").first.wait_for(timeout=6000)
     assert axe(shown) == []

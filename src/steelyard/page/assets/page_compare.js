@@ -13,19 +13,19 @@ function compareSection(data) {
     metrics.length > 0 && region("Metrics", metricsTable(metrics, headings)),
     settings.length > 0 && region("Settings", dataTable("Settings that differ", ["setting", ...headings], settings.map(({ name, values }) => [name, ...values.map((value) => String(value ?? "–"))]))),
     list.map((figure) => figure.element));
-  return { ...section("compare", "Comparison", "Comparison", () => true, body, () => list.forEach((figure) => figure.refresh())), figures: list };
+  return { ...section("compare", "Side by side", "Side by side", () => true, body, () => list.forEach((figure) => figure.refresh())), figures: list };
 }
 
-// Names of runs; those that two runs share get the folder's name too.
+// Names of runs; where two runs share a name, the names of their folders.
 function runNames(runs) {
   const names = runs.map((run) => run.name || run.key);
-  return names.map((name, i) => (names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} (${runs[i].key})`));
+  return names.map((name, i) => (names.indexOf(name) === names.lastIndexOf(name) ? name : runs[i].key));
 }
 
 function metricsTable(metrics, headings) {
   const rows = metrics.map(({ name, label, better, values }) => {
     const numbers = values.filter((value) => !missing(value));
-    const best = better && numbers.length > 1 ? Math[better === "higher" ? "max" : "min"](...numbers) : null;
+    const best = better && new Set(numbers).size > 1 ? Math[better === "higher" ? "max" : "min"](...numbers) : null;
     const cell = (value) => (best !== null && value === best ? h("span", null, h("strong", null, number(value)), h("span", { class: "tag best" }, "best")) : h("span", null, number(value)));
     return [(label || labelOf(name)) + (better ? ` (${better} is better)` : ""), ...values.map(cell)];
   });

@@ -155,7 +155,7 @@ function baseLayout(layout, height) {
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false, font: { color: colour("ink") } },
     ...layout,
     margin: { l: 58, r: 14, t: 10, b: 44, ...layout.margin },
-    xaxis: merged("xaxis", { fixedrange: false, hoverformat: ".0f", showgrid: false, zeroline: false }),
+    xaxis: merged("xaxis", { unifiedhovertitle: { text: layout.xaxis?.title?.text === "confidence" ? "%{x}" : "round %{x}" }, fixedrange: false, hoverformat: ".0f", showgrid: false, zeroline: false }),
     yaxis: merged("yaxis", layout.xaxis?.dtick === 1 && layout.xaxis.range[1] - layout.xaxis.range[0] <= 1 ? { rangemode: "tozero" } : {}), // one single round
   };
 }

@@ -14,7 +14,7 @@ function progress(run) {
   const planned = missing(run.planned) ? "" : " of " + number(run.planned);
   if (run.status !== "running") return plural(run.done, "round") + (planned && run.done !== run.planned ? planned : "") + " in " + duration(run.seconds);
   const left = run.done && !missing(run.planned) ? (run.seconds / run.done) * (run.planned - run.done) : 0;
-  return "round " + number(run.done) + planned + (left > 0 ? ", about " + duration(left) + " left" : "");
+  return "round " + number(run.done) + planned + (left > 0 ? ", about " + duration(Math.ceil(left)) + " left" : "");
 }
 
 function headline(view, level) {
@@ -31,7 +31,7 @@ function headline(view, level) {
     const run = view.run;
     fill(heading, nameOf(run.name || run.key, 80));
     fill(about, run.about);
-    fill(status, statusBadge(run.status), " ", progress(run), " · ", run.engine, missing(run.seed) ? "" : ` · seed ${run.seed}`);
+    fill(status, statusBadge(run.status), " ", [progress(run), run.engine, missing(run.seed) ? "" : `seed ${run.seed}`].filter(Boolean).join(" · "));
     meter.hidden = run.status !== "running" || missing(run.planned);
     if (!meter.hidden) Object.assign(meter, { max: run.planned, value: run.done });
     fill(banners, banner("Error", run.error), banner("Warning", run.warning), banner("Note", run.omitted));

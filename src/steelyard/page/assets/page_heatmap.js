@@ -64,15 +64,22 @@ function heatmapPicture(run, sort, legend) {
   };
   const tweak = (layout, div) => {
     thinLabels(layout.yaxis, names, tall);
-    layout.images = [overlay(run.cells, order, edges, layout, div.clientWidth, tall)];
+    const groups = sort === "group" ? order.map((c) => run.clients[c].group) : [];
+    layout.images = [overlay(run.cells, order, edges, layout, div.clientWidth, tall, groups)];
   };
   const rejected = run.clients.filter((client) => client.rejected > 0).length;
   return {
     order, edges, note,
     plots: [{ traces: [trace], layout, height: tall + 50, tweak }],
-    summary: `${plural(order.length, "client")} × ${plural(run.done, "round")}. ` + (rejected ? `Replies of ${plural(rejected, "client")} were rejected at least once.` : "No reply was rejected."),
+    summary: `${plural(order.length, "client")} × ${plural(run.done, "round")}. ` + (rejected ? `Replies of ${plural(rejected, "client")} were rejected at least once.` : "No reply was rejected.") + (sort === "group" ? " " + groupText(run) : ""),
     table: { columns: ["client", "rounds", "weight", "× equal share", "rejected rounds", "reason"], rows: () => mapRows(run, order, equal) },
   };
+}
+
+// "Lines separate groups that behave alike: 7 like most, 3 group 2."
+function groupText(run) {
+  const sizes = run.groups.map((name, group) => [run.clients.filter((client) => client.group === group).length, name]);
+  return `Lines separate groups that behave alike: ${sizes.filter(([size]) => size).map(([size, name]) => `${size} ${name}`).join(", ")}.`;
 }
 
 function mapRows(run, order, equal) {

@@ -66,7 +66,7 @@ function listPage(base, url) {
       h("td", null, statusBadge(run.status)),
       h("td", { class: "number" }, number(run.done) + (missing(run.planned) ? "" : " of " + number(run.planned))),
       h("td", { class: "number" }, missing(run.score) ? "–" : [number(run.score), h("span", { class: "note" }, SCORES.get(run.score_name) || run.score_name || "")]),
-      h("td", null, run.rule || "–"), h("td", { class: "number" }, missing(run.seed) ? "–" : String(run.seed)),
+      h("td", null, run.rule ? nameOf(run.rule, 24) : "–"), h("td", { class: "number" }, missing(run.seed) ? "–" : String(run.seed)),
       h("td", { class: "number" }, duration(run.seconds)), h("td", { class: "number" }, date(run.started)));
   }
 

@@ -40,16 +40,14 @@ function together(run, names, label, layout = {}, most = 12) {
   };
 }
 
-function modelMetrics(run) {
-  const names = [...run.rounds.metrics.keys()].filter((name) => !ELSEWHERE.test(name));
-  const rank = (name) => ([...LABELS.keys()].indexOf(name) + 99) % 99;
-  return known(run, names).sort((a, b) => rank(a) - rank(b));
-}
+const modelMetrics = (run) => known(run, [...LABELS.keys()]);
+const otherMetrics = (run) => known(run, [...run.rounds.metrics.keys()].filter((name) => !LABELS.has(name) && !ELSEWHERE.test(name)));
 
 function modelSection(view) {
-  return figureSection(view, "model", "The model", "Model", (run) => modelMetrics(run).length > 0 || run.calibration, [
+  return figureSection(view, "model", "The model", "Model", (run) => modelMetrics(run).length + otherMetrics(run).length > 0 || run.calibration, [
     new Figure({ title: "Scores over the rounds", compute: () => multiples(view.run, modelMetrics(view.run)) }),
     new Figure({ title: "Reliability diagram", kind: "stacked narrow", compute: () => view.run.calibration && reliabilityPicture(view.run.calibration) }),
+    new Figure({ title: "Other figures of the rounds", compute: () => multiples(view.run, otherMetrics(view.run)) }),
   ]);
 }
 
@@ -74,13 +72,13 @@ function reliabilityPicture({ title, ece, bins }) {
 function fairnessSection(view) {
   const names = (run) => known(run, [...run.rounds.metrics.keys()].filter((name) => name.startsWith("client_")));
   const label = (name) => {
-    const [, part] = /_(worst10|sd|weighted)$/.exec(name) || [];
-    return { worst10: "worst 10 %", sd: "standard deviation", weighted: "mean, weighted by examples" }[part] || "mean of the clients";
+    const [, part] = /_(worst10|sd|weighted|min|max)$/.exec(name) || [];
+    return { worst10: "worst 10 %", sd: "standard deviation", weighted: "mean, weighted by examples", min: "lowest", max: "highest" }[part] || "mean of the clients";
   };
   const spread = (name) => name.endsWith("_sd");
   const over = () => {
     const all = names(view.run);
-    const level = together(view.run, all.filter((name) => !spread(name)), label);
+    const level = together(view.run, all.filter((name) => !/_(sd|weighted|min|max)$/.test(name)), label);
     const around = together(view.run, all.filter(spread), label);
     if (!level || !around) return level || around;
     level.plots[0].title = "Level";

@@ -1,7 +1,7 @@
 // The layer over the heat map: hatching where replies were rejected, dots where a client was absent.
 // It is drawn for the part in view, so that it is as fine after zooming as before.
 
-function overlay(cells, order, edges, layout, outer, height) {
+function overlay(cells, order, edges, layout, outer, height, groups) {
   const [left, right] = layout.xaxis.range;
   const [bottom, top] = layout.yaxis.range;
   const grain = Math.max(1, Math.min(2, devicePixelRatio));
@@ -21,6 +21,9 @@ function overlay(cells, order, edges, layout, outer, height) {
     paint.fillRect(0, 0, layer.width, layer.height);
     context.drawImage(layer, 0, 0);
   }
+  context.fillStyle = colour("ink");
+  const rowHeight = canvas.height / (bottom - top);
+  groups.forEach((group, row) => row && group !== groups[row - 1] && context.fillRect(0, (row - 0.5 - top) * rowHeight - grain, canvas.width, 2 * grain));
   return { source: canvas.toDataURL(), xref: "x", yref: "y", x: left, y: top, sizex: right - left, sizey: bottom - top, sizing: "stretch", layer: "above", name: refused ? "hatched" : "plain" };
 }
 

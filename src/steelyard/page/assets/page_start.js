@@ -25,7 +25,7 @@ class PageView {
     this.panel = h("div", several ? { id: "run-panel", role: "tabpanel" } : null);
     this.compared = several && this.data.comparison ? [compareSection(this.data)] : [];
     const tabs = several && runTabs(this.data.runs, (at) => this.showRun(at));
-    fill(main, several && h("h1", null, document.title), this.compared.map((part) => part.element), tabs && tabs.element, this.panel);
+    fill(main, several && h("h1", null, `Comparison of ${this.data.runs.length} runs`), this.compared.map((part) => part.element), tabs && tabs.element, this.panel);
     tabs ? tabs.select(0) : this.showRun(0);
   }
 
