@@ -27,7 +27,7 @@ def columns(shown: Page) -> int:
 def test_updates_continue_every_series(open_page, tmp_path):
     opened = start(open_page, tmp_path)
     shown = opened.page
-    expect(shown.locator(".status")).to_contain_text("round 10 of 40, about 12")
+    expect(shown.locator(".status")).to_contain_text("round 10 of 40, about 13")
     draw_all(shown)
     send(shown, after(25, 8))
     expect(shown.locator(".status")).to_contain_text("round 25 of 40")
@@ -186,6 +186,8 @@ def test_the_list_sorts_filters_compares_and_keeps_the_choice(open_page, tmp_pat
     shown.evaluate("runs => { listing = {runs}; }", [*runs, row("e5", score=0.95)])
     expect(names).to_have_count(5, timeout=6000)
     expect(shown.get_by_label("Compare b2&x x2")).to_be_focused()
+    expect(shown.get_by_label("Compare b2&x x2")).to_be_checked()
+    expect(shown.get_by_label("Compare e5")).not_to_be_checked()
     compare = shown.get_by_role("link", name="Compare 2 runs")
     assert compare.get_attribute("href") == "compare/?run=a1&run=b2%26x%20x2"
     shown.get_by_label("Find").fill("b2&x")
