@@ -65,8 +65,9 @@ function dispose(part) {
 // The text of a packed element: base64 of gzip.
 async function unpack(id) {
   const packed = atob(document.getElementById(id).textContent);
-  const stream = new Blob([Uint8Array.from(packed, (c) => c.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
+  const content = new Uint8Array(packed.length);
+  for (let i = 0; i < packed.length; i++) content[i] = packed.charCodeAt(i); // several times faster than from()
+  return new Response(new Blob([content]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
 async function startSaved(page) {
@@ -74,9 +75,10 @@ async function startSaved(page) {
     const waiting = document.getElementById("waiting");
     return fill(waiting, "This browser is too old to unpack the page. Open the file with a current version of Firefox, Chrome, Edge or Safari.");
   }
-  page.show(prepared(JSON.parse(await unpack("packed-data"))));
+  const [data, plotly] = [unpack("packed-data"), unpack("packed-plotly")]; // unpacked side by side
+  page.show(prepared(JSON.parse(await data)));
   const script = document.createElement("script");
-  script.textContent = await unpack("packed-plotly");
+  script.textContent = await plotly;
   document.head.append(script);
   document.documentElement.dataset.charts = "ready";
   for (const figure of figures) figure.refresh();
