@@ -30,6 +30,8 @@ SCRIPTS = (
     "cursor",
     "chosen",
     "model",
+    "fairness",
+    "traffic",
     "compare",
     "live",
     "list",

@@ -4,7 +4,12 @@ class MapCursor {
   constructor(view, figure, tip) {
     Object.assign(this, { view, figure, tip, row: 0, column: 0, active: false });
     const grid = figure.grid;
-    for (const [name, value] of Object.entries({ tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-label": "Heat map of weights", "aria-describedby": "map-help" })) grid.setAttribute(name, value);
+    for (const [name, value] of Object.entries(
+      {
+        tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-label": "Heat map of weights",
+        "aria-describedby": "map-help"
+      }
+    )) grid.setAttribute(name, value);
     grid.addEventListener("keydown", (event) => this.key(event));
     grid.addEventListener("focus", () => grid.matches(":focus-visible") && this.show());
     grid.addEventListener("blur", () => this.hide());
@@ -15,7 +20,10 @@ class MapCursor {
 
   attach(div) {
     this.div = div;
-    div.on("plotly_hover", ({ points: [{ pointNumber: [row, column] }], event }) => this.explain(row, column, event.clientX, event.clientY));
+    div.on(
+      "plotly_hover",
+      ({ points: [{ pointNumber: [row, column] }], event }) => this.explain(row, column, event.clientX, event.clientY)
+    );
     div.on("plotly_unhover", () => (this.tip.hidden = true));
     div.on("plotly_click", ({ points: [{ pointNumber: [row] }] }) => this.follow(row));
   }
@@ -30,8 +38,19 @@ class MapCursor {
     const map = this.figure.map;
     if (!map || event.altKey || event.ctrlKey || event.metaKey) return;
     const [rows, columns] = [map.order.length, map.edges.length - 1];
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-20, 0], PageDown: [20, 0], Home: [0, -columns], End: [0, columns] }[event.key];
-    const act = { Enter: () => this.follow(this.row), " ": () => this.follow(this.row), "+": () => this.scale(0.5), "=": () => this.scale(0.5), "-": () => this.scale(2), 0: () => this.figure.setZoom(null, null), Escape: () => this.hide() }[event.key];
+    const step = {
+      ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-20, 0],
+      PageDown: [20, 0], Home: [0, -columns], End: [0, columns]
+    }[event.key];
+    const act = {
+      Enter: () => this.follow(this.row),
+      " ": () => this.follow(this.row),
+      "+": () => this.scale(0.5),
+      "=": () => this.scale(0.5),
+      "-": () => this.scale(2),
+      0: () => this.figure.setZoom(null, null),
+      Escape: () => this.hide()
+    }[event.key];
     if (!step && !act) return;
     event.preventDefault();
     if (act) return act();
@@ -82,7 +101,9 @@ class MapCursor {
     this.row = Math.min(this.row, map.order.length - 1);
     this.column = Math.min(this.column, map.edges.length - 2);
     const [x0, x1, y0, y1] = [map.edges[this.column], map.edges[this.column + 1], this.row - 0.5, this.row + 0.5];
-    const outline = (width, tone) => ({ type: "rect", xref: "x", yref: "y", x0, x1, y0, y1, line: { width, color: colour(tone) } });
+    const outline = (width, tone) => ({
+      type: "rect", xref: "x", yref: "y", x0, x1, y0, y1, line: { width, color: colour(tone) }
+    });
     Plotly.relayout(this.div, { shapes: [outline(5, "bg"), outline(2.5, "focus")] });
     const box = this.div.querySelector(".nsewdrag").getBoundingClientRect();
     const [x, y] = this.ranges();
@@ -112,9 +133,13 @@ function cellText(run, client, column) {
   const { bins, weight, rejected, reason } = run.cells;
   const { id, equal } = run.clients[client];
   const [bin, value, refused] = [bins[column], weight[column][client], rejected[column][client] || 0];
-  const share = missing(value) ? (refused ? null : "did not take part.") : `weight ${percent(value)}` + (equal ? `, ${times(value / equal)} the equal share.` : ".");
+  const share = missing(value) ? (refused ? null : "did not take part.") : `weight ${percent(value)}` + (
+    equal ? `, ${times(value / equal)} the equal share.` : "."
+  );
   const why = run.reasons[reason[column][client]];
   const rounds = bin[1] - bin[0] + 1;
-  const refusal = refused ? (rounds === 1 ? "Rejected" : `Rejected in ${refused} of ${rounds} rounds`) + (why ? ": " + shorten(why, 200) : ".") : null;
+  const refusal = refused ? (
+    rounds === 1 ? "Rejected" : `Rejected in ${refused} of ${rounds} rounds`
+  ) + (why ? ": " + shorten(why, 200) : ".") : null;
   return [id, roundsOf(bin) + ":", share, refusal].filter(Boolean);
 }

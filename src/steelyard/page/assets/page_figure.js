@@ -16,7 +16,11 @@ class Figure {
     this.summary = h("p", { class: "summary" });
     this.note = h("p", { class: "note" });
     this.grid = h("div", { class: "plots " + kind });
-    this.unzoom = h("button", { type: "button", class: "small unzoom", hidden: true, onclick: () => this.setZoom(null, null) }, "Reset zoom");
+    this.unzoom = h(
+      "button",
+      { type: "button", class: "small unzoom", hidden: true, onclick: () => this.setZoom(null, null) },
+      "Reset zoom"
+    );
     this.holder = h("div", { class: "table", role: "region", tabindex: 0, "aria-label": "Table: " + title });
     this.details = h("details", { ontoggle: () => this.showTable() }, h("summary", null, "Table"), this.holder);
     const copying = h("button", { type: "button", class: "small", onclick: () => this.copyTable(copying) }, "Copy as CSV");
@@ -99,7 +103,9 @@ class Figure {
 
   // The reader zoomed one chart: the others follow along the rounds.
   zoomed(change) {
-    const range = (axis) => ("xy".includes(axis) && axis + "axis.range[0]" in change ? [change[axis + "axis.range[0]"], change[axis + "axis.range[1]"]] : this.zoom[axis]);
+    const range = (axis) => ("xy".includes(axis) && axis + "axis.range[0]" in change ? [
+      change[axis + "axis.range[0]"], change[axis + "axis.range[1]"]
+    ] : this.zoom[axis]);
     const [x, y] = [range("x"), range("y")];
     if (x !== this.zoom.x || y !== this.zoom.y) this.setZoom(x, y);
   }
@@ -115,7 +121,10 @@ class Figure {
     const table = (this.picture || this.compute())?.table;
     if (!table) return;
     const rows = table.rows();
-    const cut = rows.length > MOST_ROWS && h("p", { class: "note" }, `The first ${number(MOST_ROWS)} of ${number(rows.length)} rows. "Copy as CSV" copies all of them.`);
+    const cut = rows.length > MOST_ROWS && h(
+      "p", { class: "note" },
+      `The first ${number(MOST_ROWS)} of ${number(rows.length)} rows. "Copy as CSV" copies all of them.`
+    );
     fill(this.holder, cut, dataTable(this.title, table.columns, rows.slice(0, MOST_ROWS)));
   }
 
@@ -143,7 +152,11 @@ function dataTable(caption, columns, rows, cell = (value) => number(value)) {
 }
 
 function baseLayout(layout, height) {
-  const axis = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: false, tickfont: { size: 12 }, title: { standoff: 8, font: { size: 12.5 } }, hoverformat: ".4~g", fixedrange: true };
+  const axis = {
+    gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: false,
+    tickfont: { size: 12 }, title: { standoff: 8, font: { size: 12.5 } }, hoverformat: ".4~g",
+    fixedrange: true
+  };
   const merged = (name, extra) => ({ ...axis, ...extra, ...layout[name], title: { ...axis.title, ...layout[name]?.title } });
   return {
     height,
@@ -151,12 +164,27 @@ function baseLayout(layout, height) {
     font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", color: colour("muted"), size: 13 },
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     hovermode: "x unified",
-    hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font: { color: colour("ink"), size: 13 }, namelength: 32 },
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false, font: { color: colour("ink") } },
+    hoverlabel: {
+      bgcolor: colour("surface"), bordercolor: colour("line"), font: { color: colour("ink"), size: 13 },
+      namelength: 32
+    },
+    legend: {
+      orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false,
+      font: { color: colour("ink") }
+    },
     ...layout,
     margin: { l: 58, r: 14, t: 10, b: 44, ...layout.margin },
-    xaxis: merged("xaxis", { unifiedhovertitle: { text: layout.xaxis?.title?.text === "confidence" ? "%{x}" : "round %{x}" }, fixedrange: false, hoverformat: ".0f", showgrid: false, zeroline: false }),
-    yaxis: merged("yaxis", layout.xaxis?.dtick === 1 && layout.xaxis.range[1] - layout.xaxis.range[0] <= 1 ? { rangemode: "tozero" } : {}), // one single round
+    xaxis: merged(
+      "xaxis",
+      {
+        unifiedhovertitle: { text: layout.xaxis?.title?.text === "confidence" ? "%{x}" : "round %{x}" },
+        fixedrange: false, hoverformat: ".0f", showgrid: false, zeroline: false
+      }
+    ),
+    yaxis: merged(
+      "yaxis",
+      layout.xaxis?.dtick === 1 && layout.xaxis.range[1] - layout.xaxis.range[0] <= 1 ? { rangemode: "tozero" } : {}
+    ), // one single round
   };
 }
 
@@ -171,9 +199,14 @@ function lineOver(name, bins, values, i, extra = {}) {
   const trace = {
     type: "scatter", name: plain(name, 32), x, y: values, line, connectgaps: false,
     mode: few || lone.includes(true) ? "lines+markers" : "lines",
-    marker: { color: line.color, symbol: SYMBOLS[i % 6], size: bins.length === 1 ? 9 : few ? 6 : 5, opacity: few ? 1 : lone.map(Number) },
+    marker: {
+      color: line.color, symbol: SYMBOLS[i % 6], size: bins.length === 1 ? 9 : few ? 6 : 5, opacity: few ? 1 : lone.map(Number)
+    },
   };
-  const bridge = { ...trace, mode: "lines", connectgaps: true, showlegend: false, hoverinfo: "skip", line: { color: line.color, width: 1, dash: "dot" } };
+  const bridge = {
+    ...trace, mode: "lines", connectgaps: true, showlegend: false, hoverinfo: "skip",
+    line: { color: line.color, width: 1, dash: "dot" }
+  };
   return gap ? [bridge, trace] : [trace];
 }
 
@@ -185,7 +218,10 @@ const heightFor = (height, n) => height + (narrow() && n > 1 ? 20 * n : 0);
 function roundAxis(bins) {
   const [first, last] = [bins[0][0], bins[bins.length - 1][1]];
   const room = Math.max(0.5, (last - first) / 50);
-  return { title: { text: "round" }, range: [first - room, last + room], autorange: false, ...(last - first < 12 ? { tickformat: "d", dtick: 1 } : { tickformat: ",d" }) };
+  return {
+    title: { text: "round" }, range: [first - room, last + room], autorange: false,
+    ...(last - first < 12 ? { tickformat: "d", dtick: 1 } : { tickformat: ",d" })
+  };
 }
 
 // The last known value of a series.

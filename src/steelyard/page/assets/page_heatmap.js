@@ -8,8 +8,21 @@ function heatmapSection(view) {
   const place = h("div", { class: "legend" });
   const tip = h("div", { class: "tip", hidden: true });
   const radios = h("fieldset", { class: "controls" }, h("legend", null, "Sort rows by"),
-    Object.entries(SORTS).map(([key, label]) => h("label", null, h("input", { type: "radio", name: "map-sort", value: key, checked: key === ui.rows, onchange: () => ((ui.rows = key), figure.setZoom(null, null)) }), " " + label)));
-  const help = h("p", { class: "note screen", id: "map-help" }, "Click a row to follow that client below. With the keyboard: arrow keys move, Enter follows, + and − zoom, 0 shows everything.");
+    Object.entries(SORTS).map(([key, label]) => h(
+      "label", null,
+      h(
+        "input",
+        {
+          type: "radio", name: "map-sort", value: key, checked: key === ui.rows,
+          onchange: () => ((ui.rows = key), figure.setZoom(null, null))
+        }
+      ),
+      " " + label
+    )));
+  const help = h(
+    "p", { class: "note screen", id: "map-help" },
+    "Click a row to follow that client below. With the keyboard: arrow keys move, Enter follows, + and − zoom, 0 shows everything."
+  );
   const figure = new Figure({
     title: "Weight of every client in every round", kind: "stacked", controls: radios, before: place, after: help,
     compute: () => (figure.map = heatmapPicture(view.run, ui.rows, place)),
@@ -17,14 +30,19 @@ function heatmapSection(view) {
   const cursor = new MapCursor(view, figure, tip);
   figure.element.append(tip);
   const counts = new Figure({ title: "Clients whose update was used", compute: () => countsPicture(view.run) });
-  const made = figureSection(view, "weights", "Weights over the rounds", "Weights", (run) => run.cells.bins.length > 0, [figure, counts]);
+  const made = figureSection(
+    view, "weights", "Weights over the rounds", "Weights",
+    (run) => run.cells.bins.length > 0, [figure, counts]
+  );
   return { ...made, cursor };
 }
 
 // Client numbers from the top row to the bottom row.
 function rowOrder(run, sort) {
   const all = run.clients.map((_, at) => at);
-  if (sort === "weight") return all.sort((a, b) => (run.clients[b].share ?? -Infinity) - (run.clients[a].share ?? -Infinity) || a - b);
+  if (sort === "weight") return all.sort(
+    (a, b) => (run.clients[b].share ?? -Infinity) - (run.clients[a].share ?? -Infinity) || a - b
+  );
   return sort === "group" && run.group_order?.length === all.length ? run.group_order : all;
 }
 
@@ -34,7 +52,10 @@ function strength(ratio, most) {
   return ratio <= 1 ? ratio / 2 : 0.5 + (0.5 * Math.log(ratio)) / Math.log(most);
 }
 
-const edgesOf = (bins) => [bins[0][0] - 0.5, ...bins.map((bin, k) => (k + 1 < bins.length ? (bin[1] + bins[k + 1][0]) / 2 : bin[1] + 0.5))];
+const edgesOf = (bins) => [
+  bins[0][0] - 0.5,
+  ...bins.map((bin, k) => (k + 1 < bins.length ? (bin[1] + bins[k + 1][0]) / 2 : bin[1] + 0.5))
+];
 
 function heatmapPicture(run, sort, legend) {
   const { bins, weight, note } = run.cells;
@@ -53,7 +74,11 @@ function heatmapPicture(run, sort, legend) {
   const edges = edgesOf(bins);
   const ends = [edges[0], edges[edges.length - 1]];
   mapLegend(legend, stops, low, most, equal);
-  const trace = { type: "heatmap", z, x: edges, y0: 0, dy: 1, zmin: low, zmax: 1, colorscale: stops.map(([at, tone]) => [(at - low) / (1 - low), tone]), showscale: false, hoverinfo: "none", xgap: 0, zsmooth: false };
+  const trace = {
+    type: "heatmap", z, x: edges, y0: 0, dy: 1, zmin: low, zmax: 1,
+    colorscale: stops.map(([at, tone]) => [(at - low) / (1 - low), tone]), showscale: false, hoverinfo: "none",
+    xgap: 0, zsmooth: false
+  };
   const side = narrow() ? 12 : 22;
   const names = order.map((c) => plain(run.clients[c].id, side));
   const layout = {
@@ -71,8 +96,13 @@ function heatmapPicture(run, sort, legend) {
   return {
     order, edges, note,
     plots: [{ traces: [trace], layout, height: tall + 50, tweak }],
-    summary: `${plural(order.length, "client")} × ${plural(run.done, "round")}. ` + (rejected ? `Replies of ${plural(rejected, "client")} were rejected at least once.` : "No reply was rejected.") + (sort === "group" ? " " + groupText(run) : ""),
-    table: { columns: ["client", "rounds", "weight", "× equal share", "rejected rounds", "reason"], rows: () => mapRows(run, order, equal) },
+    summary: `${plural(order.length, "client")} × ${plural(run.done, "round")}. ` + (
+      rejected ? `Replies of ${plural(rejected, "client")} were rejected at least once.` : "No reply was rejected."
+    ) + (sort === "group" ? " " + groupText(run) : ""),
+    table: {
+      columns: ["client", "rounds", "weight", "× equal share", "rejected rounds", "reason"],
+      rows: () => mapRows(run, order, equal)
+    },
   };
 }
 
@@ -112,18 +142,29 @@ function mapLegend(place, stops, low, most, equal) {
   fill(place,
     h("div", { class: "scale" }, h("span", { class: "label" }, "weight"),
       h("div", null, h("div", { class: "gradient", style: `background:linear-gradient(90deg,${gradient})` }),
-        ticks.map(([value, text], i) => h("span", { class: "mark" + (i === 0 ? " first" : i === ticks.length - 1 ? " last" : ""), style: `left:${at(value)}%` }, text)))),
+        ticks.map(([value, text], i) => h(
+          "span",
+          { class: "mark" + (i === 0 ? " first" : i === ticks.length - 1 ? " last" : ""), style: `left:${at(value)}%` },
+          text
+        )))),
     h("span", { class: "key" }, h("span", { class: "swatch hatched", "aria-hidden": "true" }), " rejected"),
     h("span", { class: "key" }, h("span", { class: "swatch dotted", "aria-hidden": "true" }), " did not take part"));
 }
 
 function countsPicture(run) {
   const { bins, metrics, note } = run.rounds;
-  const parts = [["used", "used"], ["rejected", "rejected"], ["effective_clients", "effective number (1 ÷ Σ weight²)"]].filter(([key]) => latest(metrics.get(key)) !== null);
+  const parts = [
+    ["used", "used"], ["rejected", "rejected"], ["effective_clients", "effective number (1 ÷ Σ weight²)"]
+  ].filter(([key]) => latest(metrics.get(key)) !== null);
   if (!parts.length) return null;
   const traces = parts.flatMap(([key, label], i) => lineOver(label, bins, metrics.get(key), i));
   return {
-    note, plots: [{ traces, height: heightFor(240, parts.length), layout: { xaxis: roundAxis(bins), yaxis: { title: { text: "clients" }, rangemode: "tozero" } } }],
+    note, plots: [
+      {
+        traces, height: heightFor(240, parts.length),
+        layout: { xaxis: roundAxis(bins), yaxis: { title: { text: "clients" }, rangemode: "tozero" } }
+      }
+    ],
     summary: "In the last round: " + parts.map(([key, label]) => `${label} ${number(latest(metrics.get(key)))}`).join(", ") + ".",
     table: seriesTable(bins, parts.map(([key, label]) => [label, metrics.get(key)])),
   };

@@ -18,9 +18,13 @@ function applyUpdate(run, message) {
   for (const part of ["cells", "evidence", "rounds"])
     if (message[part]) run[part].bins = [...kept(run[part].bins, message[part].from), ...message[part].bins];
   if (message.cells)
-    for (const name of ["weight", "rejected", "reason"]) run.cells[name] = [...kept(run.cells[name], message.cells.from), ...message.cells[name]];
+    for (const name of ["weight", "rejected", "reason"]) run.cells[name] = [
+      ...kept(run.cells[name], message.cells.from), ...message.cells[name]
+    ];
   if (message.evidence)
-    run.evidence.columns.forEach((column, i) => (column.values = [...kept(column.values, message.evidence.from), ...(message.evidence.columns[i] || [])]));
+    run.evidence.columns.forEach((column, i) => (
+      column.values = [...kept(column.values, message.evidence.from), ...(message.evidence.columns[i] || [])]
+    ));
   if (message.rounds) applyRounds(run.rounds, message.rounds);
 }
 
@@ -28,7 +32,9 @@ function applyRounds(rounds, { from, metrics, seconds }) {
   const length = rounds.bins.length;
   const grown = (old, tail) => kept([...kept(old, from), ...(tail || [])], length);
   const tails = new Map(Object.entries(metrics || {}));
-  for (const name of new Set([...rounds.metrics.keys(), ...tails.keys()])) rounds.metrics.set(name, grown(rounds.metrics.get(name), tails.get(name)));
+  for (const name of new Set(
+    [...rounds.metrics.keys(), ...tails.keys()]
+  )) rounds.metrics.set(name, grown(rounds.metrics.get(name), tails.get(name)));
   const stages = new Map(Object.entries(seconds || {}));
   const all = new Set([...Object.keys(rounds.seconds), ...stages.keys()]);
   rounds.seconds = Object.fromEntries([...all].map((name) => [name, grown(rounds.seconds[name], stages.get(name))]));
@@ -51,7 +57,10 @@ function follow(url, page) {
   source.onerror = () => {
     connection(false);
     if (page.data) page.data.runs.every((run) => run.status !== "running") ? show("the run has ended", "ended") : show("connection lost, trying again", "lost");
-    else fill(document.getElementById("waiting"), "No connection to the server yet. Is the program that shows this page still running?");
+    else fill(
+      document.getElementById("waiting"),
+      "No connection to the server yet. Is the program that shows this page still running?"
+    );
   };
   source.onmessage = ({ data }) => {
     connection(true);

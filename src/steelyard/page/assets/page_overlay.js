@@ -6,7 +6,10 @@ function overlay(cells, order, edges, layout, outer, height, groups) {
   const [bottom, top] = layout.yaxis.range;
   const grain = Math.max(1, Math.min(2, devicePixelRatio));
   const width = Math.max(100, outer - layout.margin.l - layout.margin.r);
-  const canvas = Object.assign(document.createElement("canvas"), { width: Math.round(width * grain), height: Math.round(height * grain) });
+  const canvas = Object.assign(
+    document.createElement("canvas"),
+    { width: Math.round(width * grain), height: Math.round(height * grain) }
+  );
   const context = canvas.getContext("2d");
   const sides = edges.map((edge) => ((edge - left) / (right - left)) * canvas.width);
   const absent = mask(cells, order, (k, c) => missing(cells.weight[k][c]) && !cells.rejected[k][c]);
@@ -23,8 +26,13 @@ function overlay(cells, order, edges, layout, outer, height, groups) {
   }
   context.fillStyle = colour("ink");
   const rowHeight = canvas.height / (bottom - top);
-  groups.forEach((group, row) => row && group !== groups[row - 1] && context.fillRect(0, (row - 0.5 - top) * rowHeight - grain, canvas.width, 2 * grain));
-  return { source: canvas.toDataURL(), xref: "x", yref: "y", x: left, y: top, sizex: right - left, sizey: bottom - top, sizing: "stretch", layer: "above", name: refused ? "hatched" : "plain" };
+  groups.forEach((group, row) => row && group !== groups[row - 1] && context.fillRect(
+    0, (row - 0.5 - top) * rowHeight - grain, canvas.width, 2 * grain
+  ));
+  return {
+    source: canvas.toDataURL(), xref: "x", yref: "y", x: left, y: top, sizex: right - left, sizey: bottom - top,
+    sizing: "stretch", layer: "above", name: refused ? "hatched" : "plain"
+  };
 }
 
 // One pixel per cell: opaque where `flag` holds. Null where it holds nowhere.

@@ -1,6 +1,9 @@
 // Starts the page: reads the data, builds the sections, loads the charts.
 
-const SECTIONS = [verdictSection, heatmapSection, chosenSection, modelSection, fairnessSection, detectionSection, posteriorSection, trafficSection, repeatSection];
+const SECTIONS = [
+  verdictSection, heatmapSection, chosenSection, modelSection, fairnessSection, detectionSection,
+  posteriorSection, trafficSection, repeatSection
+];
 
 class PageView {
   constructor() {
@@ -11,7 +14,9 @@ class PageView {
 
   // New data: the first ones, or a whole new state of a run that is followed.
   show(data) {
-    const same = this.data && data.runs.length === this.data.runs.length && data.runs.every((run, i) => run.key === this.data.runs[i].key);
+    const same = this.data && data.runs.length === this.data.runs.length && data.runs.every(
+      (run, i) => run.key === this.data.runs[i].key
+    );
     this.data = data;
     if (!same) return this.build();
     this.view.run = data.runs[this.at];
@@ -25,7 +30,11 @@ class PageView {
     this.panel = h("div", several ? { id: "run-panel", role: "tabpanel" } : null);
     this.compared = several && this.data.comparison ? [compareSection(this.data)] : [];
     const tabs = several && runTabs(this.data.runs, (at) => this.showRun(at));
-    fill(main, several && h("h1", null, `Comparison of ${this.data.runs.length} runs`), this.compared.map((part) => part.element), tabs && tabs.element, this.panel);
+    fill(
+      main,
+      several && h("h1", null, `Comparison of ${this.data.runs.length} runs`),
+      this.compared.map((part) => part.element), tabs && tabs.element, this.panel
+    );
     tabs ? tabs.select(0) : this.showRun(0);
   }
 
@@ -73,7 +82,10 @@ async function unpack(id) {
 async function startSaved(page) {
   if (typeof DecompressionStream === "undefined") {
     const waiting = document.getElementById("waiting");
-    return fill(waiting, "This browser is too old to unpack the page. Open the file with a current version of Firefox, Chrome, Edge or Safari.");
+    return fill(
+      waiting,
+      "This browser is too old to unpack the page. Open the file with a current version of Firefox, Chrome, Edge or Safari."
+    );
   }
   const [data, plotly] = [unpack("packed-data"), unpack("packed-plotly")]; // unpacked side by side
   page.show(prepared(JSON.parse(await data)));
@@ -87,7 +99,9 @@ async function startSaved(page) {
 function liveLinks({ base }) {
   const here = /\/run\/([^/]+)\/$/.exec(location.pathname);
   const link = (href, text) => h("a", { href: base + href }, text);
-  document.querySelector(".brand").after(h("span", { class: "links" }, here && link("", "All runs"), here && link("report/" + here[1], "Save the report")));
+  document.querySelector(".brand").after(h(
+    "span", { class: "links" }, here && link("", "All runs"), here && link("report/" + here[1], "Save the report")
+  ));
 }
 
 function start() {

@@ -64,11 +64,15 @@ function percent(x) {
   if (missing(x)) return "–";
   const value = 100 * x;
   const size = Math.abs(value);
-  const text = size >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : size >= 0.95 ? value.toFixed(1) : String(Number(value.toPrecision(1 + (size >= 0.1))));
+  const text = size >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : size >= 0.95 ? value.toFixed(1) : String(
+    Number(value.toPrecision(1 + (size >= 0.1)))
+  );
   return text.replace("-", "−") + SPACE + "%";
 }
 
-const times = (x) => (Math.abs(x) < 0.095 && x !== 0 ? x.toFixed(2) : Math.abs(x) < 10 ? x.toFixed(1) : x.toFixed(0)) + SPACE + "×";
+const times = (x) => (
+  Math.abs(x) < 0.095 && x !== 0 ? x.toFixed(2) : Math.abs(x) < 10 ? x.toFixed(1) : x.toFixed(0)
+) + SPACE + "×";
 const plural = (n, word) => digits.format(n) + " " + word + (n === 1 ? "" : "s");
 
 function scaled(x, units, step) {

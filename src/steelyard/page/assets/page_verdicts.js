@@ -17,14 +17,22 @@ function verdictSection(view) {
   const count = h("p", { class: "note", role: "status" });
   const body = h("tbody", null);
   const more = h("button", { type: "button", onclick: () => ((ui.all = !ui.all), render()) });
-  const filter = h("input", { type: "search", id: "verdict-filter", value: ui.filter, autocomplete: "off", oninput: () => ((ui.filter = filter.value), render()) });
+  const filter = h(
+    "input",
+    {
+      type: "search", id: "verdict-filter", value: ui.filter, autocomplete: "off",
+      oninput: () => ((ui.filter = filter.value), render())
+    }
+  );
   const order = h("select", { id: "verdict-order", onchange: () => ((ui.order = order.value), render()) },
     Object.entries(ORDERS).map(([key, [label]]) => h("option", { value: key, selected: key === ui.order }, label)));
 
   function render() {
     const run = view.run;
     const words = ui.filter.toLowerCase();
-    const found = run.clients.map((client, at) => ({ ...client, at })).filter((client) => !words || visible(client.id).toLowerCase().includes(words) || visible(client.verdict).toLowerCase().includes(words));
+    const found = run.clients.map((client, at) => ({ ...client, at })).filter(
+      (client) => !words || visible(client.id).toLowerCase().includes(words) || visible(client.verdict).toLowerCase().includes(words)
+    );
     found.sort((a, b) => ORDERS[ui.order][1](a, b) || a.at - b.at);
     const rows = ui.all || printing ? found : found.slice(0, FIRST_ROWS);
     const shares = run.clients.flatMap((c) => [c.share || 0, 2 * (c.equal || 0)]);
@@ -37,12 +45,20 @@ function verdictSection(view) {
 
   printed.add(render);
   const head = ["Client", "Share", "What happened"].map((name) => h("th", { scope: "col" }, name));
-  const legend = h("p", { class: "note" }, h("span", { class: "sample-tick", "aria-hidden": "true" }), " The tick marks an equal share.");
+  const legend = h(
+    "p", { class: "note" }, h("span", { class: "sample-tick", "aria-hidden": "true" }), " The tick marks an equal share."
+  );
   const table = h("div", { class: "table plain", role: "region", tabindex: 0, "aria-label": "Verdicts" },
-    h("table", { class: "verdicts" }, h("caption", { class: "unseen" }, "Share and verdict of every client"), h("thead", null, h("tr", null, head)), body));
+    h(
+      "table", { class: "verdicts" },
+      h("caption", { class: "unseen" }, "Share and verdict of every client"), h("thead", null, h("tr", null, head)),
+      body
+    ));
   const controls = h("div", { class: "controls" },
     h("label", { for: "verdict-filter" }, "Find ", filter), h("label", { for: "verdict-order" }, "Sort by ", order), count);
-  const made = section("verdicts", "Verdicts", "Verdicts", (run) => run.clients.length > 0, h("div", null, controls, table, more, legend), render,
+  const made = section("verdicts", "Verdicts", "Verdicts", (run) => run.clients.length > 0, h(
+    "div", null, controls, table, more, legend
+  ), render,
     "How much each client counted in the model, on average over the rounds it took part in, and why.");
   return { ...made, dispose: () => printed.delete(render) };
 }
@@ -51,12 +67,22 @@ function verdictRow(client, [low, high]) {
   const place = (x) => (100 * (x - low)) / (high - low);
   const [from, to] = [Math.min(client.share || 0, 0), Math.max(client.share || 0, 0)];
   const bar = h("span", { class: "share", "aria-hidden": "true" },
-    h("span", { class: "fill" + (client.share < 0 ? " negative" : ""), style: `left:${place(from)}%;width:${place(to) - place(from)}%` }),
+    h(
+      "span",
+      { class: "fill" + (client.share < 0 ? " negative" : ""), style: `left:${place(from)}%;width:${place(to) - place(from)}%` }
+    ),
     !missing(client.equal) && h("span", { class: "tick", style: `left:${place(client.equal)}%` }));
   const text = client.verdict || "";
   const rest = text.startsWith(client.id) ? text.slice(client.id.length).trimStart() : text;
   return h("tr", null,
-    h("th", { scope: "row" }, nameOf(client.id, 32), client.adversary === true && h("span", { class: "tag" }, "adversary in this simulation")),
-    h("td", { class: "amount", title: missing(client.equal) ? null : `equal share ${percent(client.equal)}` }, bar, h("span", { class: "value" }, percent(client.share))),
+    h(
+      "th", { scope: "row" }, nameOf(client.id, 32),
+      client.adversary === true && h("span", { class: "tag" }, "adversary in this simulation")
+    ),
+    h(
+      "td",
+      { class: "amount", title: missing(client.equal) ? null : `equal share ${percent(client.equal)}` },
+      bar, h("span", { class: "value" }, percent(client.share))
+    ),
     h("td", null, rest ? shorten(rest[0].toUpperCase() + rest.slice(1), 600) : "–"));
 }
