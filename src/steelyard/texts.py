@@ -1,4 +1,4 @@
-"""Text and numbers that are safe to show: on a terminal, in a spreadsheet, as JSON."""
+"""Text and numbers that are safe to show: on a terminal, in a spreadsheet, as JSON; names in specs."""
 
 import json
 import math
@@ -24,6 +24,11 @@ def plain(text: str) -> str:
 def escaped(text: str) -> str:
     r"""JSON or TOML with control characters written as \u001b: the same values, safe to print."""
     return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def kebab(name: str) -> str:
+    """GeometricMedian → geometric-median, ALittleIsEnough → a-little-is-enough, light_cnn → light-cnn."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).replace("_", "-").lower()
 
 
 def csv_text(text: str) -> str:

@@ -65,13 +65,13 @@ def test_what_the_record_says_of_a_round_is_taken_over() -> None:
     found.complete(Round(4, {}, rows))
     assert found.round == 4
     oslo, bergen = found.sites["oslo"], found.sites["bergen"]
-    assert (oslo.answered, oslo.weight, oslo.verdict) == (4, 0.5, "used")
+    assert (oslo.answered, oslo.weight, oslo.last_answer) == (4, 0.5, "used")
     assert (bergen.answered, bergen.weight) == (0, 0.0)
-    assert bergen.verdict.startswith("failed")
+    assert bergen.last_answer.startswith("failed")
     found.complete(
         Round(5, {}, ({"client": "oslo", "status": "idle"}, {"client": "bergen", "status": "sent rubbish"}))
     )
-    assert (oslo.answered, oslo.verdict) == (4, "used"), "a site that was not asked keeps its verdict"
+    assert (oslo.answered, oslo.last_answer) == (4, "used"), "a site that was not asked keeps its last answer"
     assert (bergen.answered, bergen.weight) == (5, None)
 
 

@@ -21,9 +21,9 @@ def shown(status: Status, size: ConsoleDimensions | None = None) -> list[str]:
 def example(phase: str = "running") -> Status:
     now = time.time()
     sites = {
-        "turin": SiteStatus(True, True, now, waiting=True, answered=3, weight=0.25, verdict="used"),
-        "oslo": SiteStatus(True, True, now, answered=4, weight=0.75, verdict="used"),
-        "lyon": SiteStatus(True, seen=now - 300, verdict="failed: [red]no[/] \x1b[2J"),
+        "turin": SiteStatus(True, True, now, waiting=True, answered=3, weight=0.25, last_answer="used"),
+        "oslo": SiteStatus(True, True, now, answered=4, weight=0.75, last_answer="used"),
+        "lyon": SiteStatus(True, seen=now - 300, last_answer="failed: [red]no[/] \x1b[2J"),
         "bari": SiteStatus(),
     }
     return Status("hospitals", phase, 4, 20, run="runs/one", sites=sites)
@@ -56,10 +56,10 @@ def test_many_sites_are_counted() -> None:
 
 def a_thousand() -> Status:
     now = time.time()
-    fine = SiteStatus(True, True, now, waiting=True, answered=1203, weight=0.001, verdict="used")
+    fine = SiteStatus(True, True, now, waiting=True, answered=1203, weight=0.001, last_answer="used")
     sites = {f"hospital-{number:04}": fine for number in range(998)}
     reason = "failed while training: out of memory\n\x1b[2J" + "long " * 100
-    sites["hospital-late"] = SiteStatus(True, False, now - 7000, answered=3, weight=0.0, verdict=reason)
+    sites["hospital-late"] = SiteStatus(True, False, now - 7000, answered=3, weight=0.0, last_answer=reason)
     sites["漢字" * 100] = SiteStatus()
     return Status("many " * 20, "running", 1204, 2000, run="/" + "folder/" * 50, sites=sites)
 

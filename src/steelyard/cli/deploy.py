@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steelyard.cli.deploy_view import View, print_json, print_line
+from steelyard.cli.deploy_view import View, print_json, print_line, show_status
 from steelyard.cli.page import Page, check_page, later_page
 from steelyard.cli.shared import Json, Trust, exit_if_warned, guarded, one_target, permission, say, stderr
 from steelyard.cli.signals import explained
@@ -270,16 +270,8 @@ def serve(
 @app.command()
 @guarded
 def status(folder: Folder, as_json: Json = False) -> None:
-    """Show which sites are connected, how far the run is, and who counted how much."""
-    from dataclasses import asdict
-
-    from steelyard.cli.shared import show_values
-    from steelyard.flower.deployment import STATUS
-    from steelyard.flower.status import read_status
-    from steelyard.report.deployment import status_report
-
-    found = read_status(folder / STATUS)
-    show_values({**asdict(found), "missing": found.missing}, lambda: status_report(found), as_json)
+    """Show which sites are connected, how far the run is, who counted how much, and why."""
+    show_status(folder, as_json)
 
 
 def _tell(text: str, as_json: bool, **values: Any) -> None:

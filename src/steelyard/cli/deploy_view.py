@@ -2,10 +2,11 @@
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steelyard.cli.page import Start
-from steelyard.cli.shared import stderr
+from steelyard.cli.shared import show_values, stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,3 +66,24 @@ class View:
 
             self.live.update(status_report(status, self.console.size), refresh=True)
             self._due = time.monotonic() + 0.5
+
+
+def show_status(folder: Path, as_json: bool) -> None:
+    """Print the status of a deployment, and the verdicts on its clients so far."""
+    from dataclasses import asdict
+
+    from rich.console import Group
+
+    from steelyard.flower.deployment import STATUS
+    from steelyard.flower.status import read_status
+    from steelyard.report.deployment import status_report
+    from steelyard.report.terminal import verdict_report
+    from steelyard.runs.reader import Run
+    from steelyard.runs.summary import client_table
+
+    found = read_status(folder / STATUS)
+    clients = client_table(Run(found.run).verdicts.values()) if found.run and found.round else []
+    verdicts = {row["client"]: row["verdict"] for row in clients}
+    values = {**asdict(found), "missing": found.missing, "verdicts": verdicts}
+    why = [verdict_report(clients)] if clients else []
+    show_values(values, lambda: Group(status_report(found), *why), as_json)

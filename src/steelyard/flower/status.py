@@ -29,7 +29,7 @@ class SiteStatus:
     """The last round that it answered."""
     weight: float | None = None
     """In the last round that it took part in."""
-    verdict: str = ""
+    last_answer: str = ""
     """What became of its last answer."""
 
 
@@ -67,8 +67,8 @@ class Status:
                 continue
             weight = row.get("weight")
             site.weight = float(weight) if isinstance(weight, float | int) else None
-            site.verdict = str(row["status"])
-            if site.verdict == "used" or not site.verdict.startswith("failed"):
+            site.last_answer = str(row["status"])
+            if site.last_answer == "used" or not site.last_answer.startswith("failed"):
                 site.answered = round.number
 
     @property

@@ -47,9 +47,11 @@ def _sites(status: Status, size: ConsoleDimensions | None) -> Table:
         label = Text(shortened(name, MAX_NAME) if fits else name)
         answered = f"round {site.answered}" if site.answered else ""
         weight = Text() if site.weight is None else _weight(site.weight, heaviest, bar)
-        verdict = Text(_one_line(site.verdict), style="" if site.verdict == "used" else "red", no_wrap=fits)
+        last_answer = Text(
+            _one_line(site.last_answer), style="" if site.last_answer == "used" else "red", no_wrap=fits
+        )
         state = _state(site, status.phase in OVER)
-        table.add_row(label, state, Text(_ago(site.seen)), Text(answered), weight, verdict)
+        table.add_row(label, state, Text(_ago(site.seen)), Text(answered), weight, last_answer)
     if len(status.sites) > rows:
         table.add_row(Text(f"and {len(status.sites) - rows} more", style="dim"))
     return table
@@ -68,7 +70,7 @@ def _first_sites(status: Status, rows: int) -> list[tuple[str, SiteStatus]]:
 
 
 def _is_fine(site: SiteStatus, is_over: bool) -> bool:
-    return site.admitted and (site.connected or is_over) and site.verdict in ("used", "")
+    return site.admitted and (site.connected or is_over) and site.last_answer in ("used", "")
 
 
 def _weight(weight: float, heaviest: float, bar: int) -> Text:

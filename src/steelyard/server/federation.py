@@ -30,6 +30,7 @@ from steelyard.server.state import FederationState
 from steelyard.server.statistics import are_variances
 from steelyard.sharing import Sharing
 from steelyard.sites import LATE, ServerTestSet, Sites
+from steelyard.texts import kebab
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Round, Row
 from steelyard.verdicts.reasons import to_json
 
@@ -114,7 +115,9 @@ class Federation:
         """Run to the end, from the beginning or from a state."""
         state, rule = state or self.init(), self.aggregator.weigher
         if keeper is not None:
-            keeper.note(rule=type(rule).__name__, rounds=str(self.rounds), reasons=to_json(rule.reasons))
+            keeper.note(
+                rule=kebab(type(rule).__name__), rounds=str(self.rounds), reasons=to_json(rule.reasons)
+            )
         watching: list[Observer] = [*([keeper] if keeper else []), log_round, *observers]
         history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
         rows: list[Row] = []

@@ -8,7 +8,6 @@ their annotations. `"my.module:factory"` names a member outside the package, whi
 import dataclasses
 import importlib
 import inspect
-import re
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from steelyard.errors import InputError, unknown
 from steelyard.specs import gate
 from steelyard.specs.gate import Factory
+from steelyard.texts import kebab
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def names(family: str) -> dict[str, Factory]:
     """The members of a family, by the names that specs use."""
     module = importlib.import_module(FAMILIES[family].module)
     members = {name: getattr(module, name) for name in module.__all__}
-    spelled = _kebab if FAMILIES[family].hyphens else str.lower
+    spelled = kebab if FAMILIES[family].hyphens else str.lower
     return {
         spelled(name): member for name, member in sorted(members.items()) if not inspect.isabstract(member)
     }
@@ -210,7 +210,7 @@ def _plain(default: Any) -> Any:
     """A default as a spec stores it: a dataclass becomes a table with its name and settings."""
     if dataclasses.is_dataclass(default) and not isinstance(default, type):
         fields = {field.name: _plain(getattr(default, field.name)) for field in dataclasses.fields(default)}
-        return {"name": _kebab(type(default).__name__), **fields}
+        return {"name": kebab(type(default).__name__), **fields}
     return default
 
 
@@ -230,8 +230,3 @@ def _hints(factory: Factory) -> dict[str, Any]:
         return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     except (NameError, TypeError):
         return {}
-
-
-def _kebab(name: str) -> str:
-    """GeometricMedian → geometric-median, ALittleIsEnough → a-little-is-enough, light_cnn → light-cnn."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).replace("_", "-").lower()
