@@ -44,6 +44,10 @@ def take(browser: Browser, address: str, kind: str, ready: str) -> None:
             bottom = box["y"] + box["height"] + 24 if screen == "desktop" else 2 * height
             clip = {"x": 0, "y": 0, "width": width, "height": bottom}
             page.screenshot(path=OUT / f"{kind}-{screen}-{theme}.png", clip=clip, full_page=True)
+            if (kind, screen, theme) == ("report", "desktop", "light"):
+                top = page.locator("#verdicts").bounding_box()["y"] - 16
+                clip = {**clip, "y": top, "height": bottom - top}
+                page.screenshot(path=OUT / "verdicts.png", clip=clip, full_page=True)
             page.close()
 
 

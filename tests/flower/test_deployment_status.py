@@ -5,9 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from steelyard.cli import app
 from steelyard.errors import InputError
 from steelyard.flower.status import STALE_SECONDS, SiteStatus, Status, read_status
+from steelyard.runs.writer import Recorder
 from steelyard.types import Round
 
 
@@ -89,3 +92,22 @@ def test_a_damaged_status_is_refused(tmp_path: Path, content: str) -> None:
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(InputError, match=r"cannot read .*status\.json"):
         read_status(path)
+
+
+def test_the_status_says_why_sites_counted(tmp_path: Path) -> None:
+    rows = (
+        {"client": "oslo", "status": "used", "weight": 1.0},
+        {"client": "bergen", "status": "sent rubbish", "weight": 0.0},
+    )
+    with Recorder(tmp_path / "run") as recorder:
+        recorder(Round(1, {}, rows, {"evaluate": 0.0}))
+    found = status()
+    found.run, found.round = str(tmp_path / "run"), 1
+    found.write(tmp_path / "status.json")
+    shown = CliRunner().invoke(app, ["deploy", "status", str(tmp_path), "--json"])
+    assert json.loads(shown.stdout)["verdicts"] == {
+        "bergen": "bergen did not count: it was rejected in round 1: it sent rubbish.",
+        "oslo": "oslo counted for 100 % (equal share 100 %).",
+    }
+    text = CliRunner().invoke(app, ["deploy", "status", str(tmp_path)]).stdout
+    assert "bergen did not count: it was rejected in round 1" in " ".join(text.split())
