@@ -16,7 +16,10 @@ const kept = (old, k) => {
 function applyUpdate(run, message) {
   for (const [name, value] of Object.entries(message.fields || {})) if (Object.hasOwn(run, name)) run[name] = value;
   for (const part of ["cells", "evidence", "rounds"])
-    if (message[part]) run[part].bins = [...kept(run[part].bins, message[part].from), ...message[part].bins];
+    if (message[part]) {
+      run[part].bins = [...kept(run[part].bins, message[part].from), ...message[part].bins];
+      run[part].note = message[part].note;
+    }
   if (message.cells)
     for (const name of ["weight", "rejected", "reason"]) run.cells[name] = [
       ...kept(run.cells[name], message.cells.from), ...message.cells[name]
