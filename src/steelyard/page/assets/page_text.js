@@ -64,7 +64,7 @@ function percent(x) {
   if (missing(x)) return "–";
   const value = 100 * x;
   const size = Math.abs(value);
-  if (size > 0 && size < 0.01) return `under 0.01${SPACE}%`;
+  if (size > 0 && size < 0.01) return (value > 0 ? "under 0.01" : "over −0.01") + SPACE + "%";
   const text = size >= 99.95 || Number.isInteger(value) ? value.toFixed(0) : size >= 0.95 ? value.toFixed(1) : String(
     Number(value.toPrecision(1 + (size >= 0.1)))
   );
