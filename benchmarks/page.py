@@ -1,33 +1,34 @@
-"""What the live page costs a run, and how long a report takes to write.
+"""What the live page costs a run, how soon it shows a round, and how long a report takes to write.
 
     python benchmarks/page.py                  # rounds with and without the page
+    python benchmarks/page.py --delay          # seconds until a browser shows a round
     python benchmarks/page.py --report RUN     # seconds and size of a report
 
 The run is setting (e) of `benchmarks/simulation.py`, recorded: ten clients that do nothing, in a pool of two
-workers, so that a round takes about as little as a round can. It runs alone; beside the page that nobody has
-open; with a reader of the page's events; and with the page open in Chromium, which draws on the same
-machine. Every variant is a process of its own. They take turns, and ratios are taken within a pass.
+workers, so that a round takes about as little as a round can. Beside it is the page that nobody has open; the
+page with a reader of its events; or the page in Chromium, which draws the heat map on the same machine. Every
+two seconds, the page's process is stopped or goes on. A ratio compares a part of the run with the page with
+the parts without it just before and after.
 """
 
 import argparse
-import itertools
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-VARIANTS = ("alone", "page", "reader", "browser")
+VARIANTS = ("page", "reader", "browser")
 LABELS = {
-    "alone": "recorded, no page",
-    "page": "page, nobody looks",
-    "reader": "page, one reader of its events",
-    "browser": "page, open in Chromium on this machine",
+    "page": "nobody looks",
+    "reader": "one reader of its events",
+    "browser": "open in Chromium on this machine",
 }
 CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 FLAGS = [
@@ -37,32 +38,64 @@ FLAGS = [
     "--no-first-run",
     "--disable-sync",
 ]
+PART_SECONDS = 2.0
 
 
-def run_once(variant: str, rounds: int, folder: Path) -> list[float]:
-    """Seconds of each round, in this process."""
-    import torch
+class Parts:
+    """An observer that stops the page's process and lets it go on, in turn. It times the parts of the run."""
 
-    import steelyard as sy
+    def __init__(self, process: int, parts: int) -> None:
+        self.process, self.parts = process, parts
+        self.found: list[float] = []
+        """Milliseconds a round of each part."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start, self.rounds = time.perf_counter(), 0
+
+    def __call__(self, round: object) -> None:
+        self.rounds += 1
+        seconds = time.perf_counter() - self.start
+        if seconds < PART_SECONDS:
+            return
+        self.found.append(1000 * seconds / self.rounds)
+        if len(self.found) > self.parts:
+            raise KeyboardInterrupt
+        os.kill(self.process, signal.SIGSTOP if len(self.found) % 2 else signal.SIGCONT)
+        self._begin()
+
+
+def run_once(variant: str, parts: int, folder: Path) -> list[float]:
+    """Milliseconds a round of each part, in this process: first without the page, then with it, in turn."""
+    from contenders.plans import PLANS
+
     from steelyard.engines import Pool
     from steelyard.page.child import PageChild
+    from steelyard.runs.writer import Recorder
+    from steelyard.specs.building import build
+    from steelyard.specs.schema import load_spec
 
-    data = (torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
-    clients = {f"client-{number}": data for number in range(10)}
-    algorithm = sy.Algorithm(training=sy.Training(steps=0))
-    federation = sy.Federation(
-        clients, torch.nn.Linear(3, 2), algorithm, rounds=rounds, engine=Pool(workers=2)
-    )
+    federation = build(load_spec({**PLANS["e"].spec, "rounds": 10**6}))
+    federation.engine = Pool(workers=2)
     path = folder / f"{variant}-{time.time_ns()}"
-    recorder, times = sy.Recorder(path), [time.perf_counter()]
+    recorder = Recorder(path)
     with ExitStack() as stack:
-        if variant != "alone":
-            child = stack.enter_context(PageChild(path))
-            viewer = stack.enter_context(look_at(child.url, variant))
-            if viewer is not None:
-                viewer.stdout.readline()  # it is connected
-        federation.run(lambda round: times.append(time.perf_counter()), recorder=recorder)
-    return [after - before for before, after in itertools.pairwise(times[100:])]
+        child = stack.enter_context(PageChild(path))
+        stack.callback(child.process.send_signal, signal.SIGCONT)
+        viewer = stack.enter_context(look_at(child.url, variant))
+        if viewer is not None:
+            viewer.stdout.readline()  # it is connected
+        observer = Parts(child.process.pid, parts)
+        with suppress(KeyboardInterrupt):
+            federation.run(observer, recorder=recorder)
+    return observer.found[1:]  # the first part has the start of everything
+
+
+def ratios(parts: list[float]) -> list[float]:
+    """Parts with the page beside the mean of the parts without it before and after."""
+    return [
+        parts[place] / ((parts[place - 1] + parts[place + 1]) / 2) for place in range(1, len(parts) - 1, 2)
+    ]
 
 
 def look_at(url: str, variant: str) -> Any:
@@ -115,29 +148,25 @@ def browse(url: str) -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(url)
         page.wait_for_selector("h1")
+        page.evaluate("setInterval(() => document.getElementById('weights')?.scrollIntoView(), 1000)")
         print("connected", flush=True)
         sys.stdin.read()
         browser.close()
 
 
-def compare(passes: int, rounds: int, out: Path | None) -> None:
-    table: list[dict[str, float]] = []
+def compare(variants: list[str], parts: int, out: Path | None) -> None:
+    table: dict[str, list[float]] = {}
+    print("| page | ms a round without it | with it, median (quartiles) |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(passes):
-            order = VARIANTS if number % 2 == 0 else VARIANTS[::-1]
-            row = {}
-            for variant in order:
-                command = [sys.executable, __file__, "--one", variant, "--rounds", str(rounds), folder]
-                found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-                row[variant] = 1000 * statistics.mean(json.loads(found.stdout))
-            table.append(row)
-            print({name: round(ms, 3) for name, ms in row.items()}, file=sys.stderr, flush=True)
-    print("| | ms a round, mean | beside no page, median of passes (smallest to largest) |\n|---|---|---|")
-    for variant in VARIANTS:
-        ratios = sorted(row[variant] / row["alone"] for row in table)
-        ms = statistics.median(row[variant] for row in table)
-        spread = f"{statistics.median(ratios):.3f} × ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-        print(f"| {LABELS[variant]} | {ms:.2f} | {spread} |")
+        for variant in variants:
+            command = [sys.executable, __file__, "--one", variant, "--parts", str(parts), folder]
+            found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            table[variant] = json.loads(found.stdout)
+            low, middle, high = statistics.quantiles(ratios(table[variant]), n=4)
+            alone = statistics.median(table[variant][::2])
+            print(
+                f"| {LABELS[variant]} | {alone:.2f} | {middle:.3f} × ({low:.3f} to {high:.3f}) |", flush=True
+            )
     if out is not None:
         out.write_text(json.dumps(table, indent=1) + "\n")
 
@@ -153,26 +182,55 @@ def time_report(runs: list[Path]) -> None:
             print(f"{time.perf_counter() - start:.2f} s, {target.stat().st_size / 1e6:.2f} MB")
 
 
+def time_delay(rounds: int = 20) -> None:
+    """Seconds from the end of the transaction that records a round until Chromium shows it."""
+    from playwright.sync_api import sync_playwright
+
+    from steelyard.page.child import PageChild
+    from steelyard.runs.writer import Recorder
+    from steelyard.types import Round
+
+    rows = tuple({"client": f"client-{n}", "status": "used", "weight": 0.1} for n in range(10))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        program = next(path for path in CHROMIUM if Path(path).exists())
+        page = playwright.chromium.launch(executable_path=program, args=FLAGS).new_page()
+        with Recorder(Path(folder, "run")) as recorder, PageChild(Path(folder, "run")) as child:
+            page.goto(child.url)
+            page.get_by_text("No round yet").first.wait_for()
+            delays = []
+            for number in range(1, rounds + 1):
+                time.sleep(0.5 + 0.173 * (number % 7))
+                recorder(Round(number, {"accuracy": 0.5}, rows, {"evaluate": 0.0}))
+                start = time.perf_counter()
+                page.get_by_text(f"after {number} round").first.wait_for()
+                delays.append(time.perf_counter() - start)
+    print(", ".join(f"{delay:.2f}" for delay in delays), file=sys.stderr)
+    print(f"{rounds} rounds: median {statistics.median(delays):.2f} s, at most {max(delays):.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--passes", type=int, default=7)
-    parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--parts", type=int, default=31, help="parts of two seconds for each variant")
+    parser.add_argument("--delay", action="store_true", help="time how soon a browser shows a round")
     parser.add_argument("--report", nargs="+", type=Path, help="time the report of these runs")
-    parser.add_argument("--out", type=Path, help="write the milliseconds of all passes to this JSON file")
+    parser.add_argument("--out", type=Path, help="write the milliseconds of all parts to this JSON file")
     parser.add_argument("--one", choices=VARIANTS, help=argparse.SUPPRESS)
     parser.add_argument("--look", choices=("reader", "browser"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.look:
         (read_events if chosen.look == "reader" else browse)(chosen.folder[0])
     elif chosen.one:
-        print(json.dumps(run_once(chosen.one, chosen.rounds, Path(chosen.folder[0]))))
+        print(json.dumps(run_once(chosen.one, chosen.parts, Path(chosen.folder[0]))))
+    elif chosen.delay:
+        time_delay()
     elif chosen.report:
         time_report(chosen.report)
     else:
-        compare(chosen.passes, chosen.rounds, chosen.out)
+        compare(chosen.variants, chosen.parts, chosen.out)
 
 
 if __name__ == "__main__":

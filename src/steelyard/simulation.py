@@ -28,9 +28,10 @@ from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, unknown
 from steelyard.layout import tensors_of
 from steelyard.observers.base import Watching
-from steelyard.observers.facts import RunFacts, flattened, resumed_after
+from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.observers.notebook import notebook_bar
 from steelyard.runs.folder import PRIVATE
+from steelyard.runs.summary import flattened
 from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Federation, Observer, shared_part
 from steelyard.server.profiles import check_ids, check_profiles

@@ -10,7 +10,8 @@ from tracked_runs import SMALL, Diary, interrupted_run, small_run
 import steelyard as sy
 from steelyard.errors import InputError, ObserverWarning
 from steelyard.observers.base import Watching
-from steelyard.observers.facts import RunFacts, flattened, need
+from steelyard.observers.facts import RunFacts, need
+from steelyard.runs.summary import flattened
 
 
 def test_a_tracker_is_told_the_beginning_every_round_and_the_end(tmp_path: Path) -> None:

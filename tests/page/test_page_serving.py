@@ -163,7 +163,7 @@ def test_a_browser_learns_what_was_recorded_last_before_the_server_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    for name in ("QUICK", "SLOW"):
+    for name in ("AFTER_CHANGE", "OTHERWISE"):
         monkeypatch.setattr(f"steelyard.page.feed.{name}", DEADLINE)  # no look at the record in between
     with Recorder(path) as recorder, served(path) as page, events(events_url(page.url, path)) as messages:
         assert next(messages)["data"] == {"done": 0}

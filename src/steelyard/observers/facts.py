@@ -1,11 +1,9 @@
 """What a tracker is told before the first round, and where it may write."""
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from steelyard.errors import InputError
 from steelyard.runs.writer import Recorder
@@ -27,23 +25,6 @@ class RunFacts:
     """Where the run is recorded, if it is."""
     after: int | None = None
     """A resumed run goes on after this round; None: the run is new."""
-
-
-def flattened(settings: Any, place: str = "") -> dict[str, Any]:
-    """Nested tables and dataclasses as one table: {"training.lr": 0.1, "weighing": "samples"}.
-
-    The name of a choice, or of a dataclass within another, stands for the whole.
-    """
-    if is_dataclass(settings) and not isinstance(settings, type):
-        name = {"name": type(settings).__name__} if place else {}
-        settings = name | {one.name: getattr(settings, one.name) for one in fields(settings)}
-    if not isinstance(settings, Mapping):
-        plain = settings is None or isinstance(settings, str | int | float)
-        return {place: settings if plain else json.dumps(settings, default=str)}
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flattened(value, place if place and key == "name" else f"{place}.{key}".lstrip("."))
-    return found
 
 
 def resumed_after(recorder: Recorder | None, state: FederationState | None) -> int | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from steelyard.page.run_page import RunPage
 from steelyard.page.series import Json
+from steelyard.runs.summary import flattened
 
 METRICS = (
     ("accuracy", "test accuracy", "higher"),
@@ -50,26 +51,10 @@ def _last(values: Sequence[float | None]) -> float | None:
 
 def differing_settings(specs: Sequence[Mapping[str, Any]]) -> list[Json]:
     """Settings that are not the same in all runs, as texts; "–" where a run does not have one."""
-    flat = [flattened(spec) for spec in specs]
+    flat = [{name: str(value) for name, value in flattened(spec).items()} for spec in specs]
     names = dict.fromkeys(name for spec in flat for name in spec if name not in ("name", "about"))
     rows = [{"name": name, "values": [spec.get(name, "–") for spec in flat]} for name in names]
     return [row for row in rows if len(set(row["values"])) > 1]
-
-
-def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A spec as one table: {"data.dataset": "digits", ...}; the name of a choice stands for the choice."""
-    found: dict[str, str] = {}
-    for key, value in table.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            inner = flattened(value, f"{path}.")
-            if prefix or key not in ("name", "about"):
-                name = inner.pop(f"{path}.name", None)
-                found |= {} if name is None else {path: name}
-            found |= inner
-        else:
-            found[path] = str(value)
-    return found
 
 
 def _clients(runs: Sequence[Json]) -> list[Json]:

@@ -15,8 +15,8 @@ from steelyard.errors import SteelyardError
 from steelyard.page.messages import Messages, Source
 from steelyard.runs.folder import DATABASE
 
-QUICK, SLOW = 0.25, 0.5
-"""Seconds between two looks at the record, after a change and when nothing happens."""
+AFTER_CHANGE, OTHERWISE = 0.5, 0.2
+"""Seconds until the next look at the record: reading what is new costs something, looking for it does not."""
 CLOSING = 1.0
 """Seconds for the last look at the record when the server ends."""
 _UNREADABLE = (SteelyardError, OSError, sqlite3.Error)
@@ -115,16 +115,16 @@ class Feed:
             self._task = None
 
     async def _poll(self) -> None:
-        pause, messages = QUICK, Messages(self.path, self._follow)
+        pause, messages = OTHERWISE, Messages(self.path, self._follow)
         try:
             while (self.path / DATABASE).is_file():
                 self._wake.clear()
                 last = self._closing
                 try:
                     changed = await self._look(messages)
-                    pause = QUICK if changed else min(pause * 1.25, SLOW)
+                    pause = AFTER_CHANGE if changed else OTHERWISE
                 except _UNREADABLE:  # locked or damaged: perhaps it can be read again soon, from the start
-                    pause, messages = SLOW, Messages(self.path, self._follow)
+                    pause, messages = AFTER_CHANGE, Messages(self.path, self._follow)
                     for viewer in self.viewers:
                         viewer.fall_behind()
                 if last:

@@ -1,6 +1,8 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from steelyard.runs.reader import Run
@@ -49,6 +51,23 @@ def describe_choice(choice: Mapping[str, Any]) -> str:
     """A choice with its settings: dirichlet (alpha 0.3, min size 1)."""
     settings = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in choice.items() if key != "name")
     return f"{choice['name']} ({settings})" if settings else str(choice["name"])
+
+
+def flattened(settings: Any, place: str = "") -> dict[str, Any]:
+    """Nested tables and dataclasses as one table: {"training.lr": 0.1, "weighing": "samples"}.
+
+    The name of a choice, or of a dataclass within another, stands for the whole.
+    """
+    if is_dataclass(settings) and not isinstance(settings, type):
+        name = {"name": type(settings).__name__} if place else {}
+        settings = name | {one.name: getattr(settings, one.name) for one in fields(settings)}
+    if not isinstance(settings, Mapping):
+        plain = settings is None or isinstance(settings, str | int | float)
+        return {place: settings if plain else json.dumps(settings, default=str)}
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flattened(value, place if place and key == "name" else f"{place}.{key}".lstrip("."))
+    return found
 
 
 def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:

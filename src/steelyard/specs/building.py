@@ -12,7 +12,7 @@ from steelyard.attacks import Attack
 from steelyard.data import Client, Dataset, Population, as_clients, deal
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
-from steelyard.observers.facts import flattened
+from steelyard.runs.summary import flattened
 from steelyard.seeds import generator, seeded
 from steelyard.server.federation import Observer
 from steelyard.settings import Server, Training

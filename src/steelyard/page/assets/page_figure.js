@@ -2,6 +2,7 @@
 
 const figures = new Set();
 const FASTEST = 1000; // milliseconds between two drawings of a figure while a run is followed
+const IDLE = 40; // and at least so many times as long as the last drawing took: the run may be on this machine
 const MOST_ROWS = 1000;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
 const inView = new IntersectionObserver(
@@ -12,7 +13,7 @@ const inView = new IntersectionObserver(
 // compute() gives {plots: [{title, traces, layout, height}], summary, note, table: {columns, rows()}}, or null for "no data".
 class Figure {
   constructor({ title, compute, controls, before, after, kind = "" }) {
-    Object.assign(this, { compute, drawnAt: -FASTEST, zoom: { x: null, y: null }, divs: [] });
+    Object.assign(this, { compute, drawnAt: -FASTEST, pause: FASTEST, zoom: { x: null, y: null }, divs: [] });
     this.summary = h("p", { class: "summary" });
     this.note = h("p", { class: "note" });
     this.grid = h("div", { class: "plots " + kind });
@@ -38,7 +39,7 @@ class Figure {
     this.stale = true;
     if (!this.picture) this.describe();
     if (this.visible && window.Plotly && !this.timer)
-      this.timer = setTimeout(() => this.draw(), Math.max(0, this.drawnAt + FASTEST - performance.now()));
+      this.timer = setTimeout(() => this.draw(), Math.max(0, this.drawnAt + this.pause - performance.now()));
   }
 
   seen(visible) {
@@ -55,6 +56,7 @@ class Figure {
     this.picture.plots.forEach((plot, i) => this.drawPlot(plot, this.divs[i]));
     if (this.details.open) this.showTable();
     this.drawn?.();
+    this.pause = Math.max(FASTEST, IDLE * (performance.now() - this.drawnAt));
   }
 
   // The words and the size of the picture, which are there before it is drawn. False: there is no picture.
