@@ -26,7 +26,7 @@ LABELS = (8, 7, len(ATTACK))  # widths: client id, number of samples, attack
 GAP = 2
 NEXT = (
     "steelyard show {run}",
-    "steelyard list attacks",
+    "steelyard report {run}",
     "steelyard run poisoned weighing=ivar-vb adversaries.attack=sign-flip",
     "steelyard grid poisoned weighing=majority --rows adversaries.count=0,2,4",
 )

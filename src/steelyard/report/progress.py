@@ -82,7 +82,10 @@ class Headline:
         if room >= cell_len(title):
             cells = [Text(title, "bold"), *cells]
         if bar >= MIN_BAR:
-            cells.insert(1, ProgressBar(self.total or None, self.done, bar, complete_style="cyan"))
+            cells.insert(
+                1,
+                ProgressBar(self.total or None, self.done, bar, complete_style="cyan", finished_style="cyan"),
+            )
         for _ in cells:
             line.add_column(no_wrap=True)
         line.add_row(*cells)
