@@ -45,7 +45,7 @@ def test_the_runs_shown_have_valid_specs() -> None:
     lines = re.findall(
         r"^steelyard (?:run|compare|grid|data show) (.*?)(?: {2,}#.*)?$", README, flags=re.MULTILINE
     )
-    words = [word for line in lines for word in re.sub(r"--\w+ \S+", "", line).split()]
+    words = [word for line in lines for word in re.sub(r"--page|--\w+ \S+", "", line).split()]
     assert len(words) > 5
     for word in words:
         if "=" in word:

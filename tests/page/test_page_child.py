@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -107,10 +108,18 @@ def test_it_holds_neither_the_lock_of_the_run_nor_other_files_of_it(tmp_path: Pa
             os.close(leaked)
             with events(events_url(page.url, path)) as messages:
                 next(messages)
-            links = [os.readlink(file) for file in Path(f"/proc/{page.process.pid}/fd").iterdir()]
-            assert not [link for link in links if link.startswith(str(path))]
+            wait_until(lambda: not _open_files(page.process.pid, path))  # it may be reading just now
             recorder.lock.release()
             Lock(path).release()
+
+
+def _open_files(process: int, folder: Path) -> list[str]:
+    """The files of a folder that a process has open."""
+    links = []
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it is closed by now
+            links.append(os.readlink(file))
+    return [link for link in links if link.startswith(str(folder))]
 
 
 @linux_only

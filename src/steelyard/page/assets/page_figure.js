@@ -1,8 +1,9 @@
 // A figure: charts with one shared round axis, a sentence that says what they show, the numbers as a table.
 
 const figures = new Set();
-const FASTEST = 1000; // milliseconds between two drawings of a figure while a run is followed
-const IDLE = 40; // and at least so many times as long as the last drawing took: the run may be on this machine
+// Milliseconds between two drawings of a figure while a run is followed, from FASTEST to SLOWEST: IDLE times as long as
+// the last drawing took, because the run may be on this machine.
+const [FASTEST, SLOWEST, IDLE] = [1000, 4000, 40];
 const MOST_ROWS = 1000;
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
 const inView = new IntersectionObserver(
@@ -56,7 +57,7 @@ class Figure {
     this.picture.plots.forEach((plot, i) => this.drawPlot(plot, this.divs[i]));
     if (this.details.open) this.showTable();
     this.drawn?.();
-    this.pause = Math.max(FASTEST, IDLE * (performance.now() - this.drawnAt));
+    this.pause = Math.min(SLOWEST, Math.max(FASTEST, IDLE * (performance.now() - this.drawnAt)));
   }
 
   // The words and the size of the picture, which are there before it is drawn. False: there is no picture.

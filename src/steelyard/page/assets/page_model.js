@@ -118,7 +118,7 @@ function posteriorSection(view) {
   return figureSection(view, "posterior", "Posterior", "Posterior", (run) => names(run).length > 0, [
     new Figure({
       title: "Standard deviation σ of the posterior, by layer",
-      compute: () => together(view.run, names(view.run), (name) => name.slice(6))
+      compute: () => together(view.run, names(view.run), (name) => name.slice(6).replace(/^\d+$/, "layer $&"))
     }),
   ]);
 }
