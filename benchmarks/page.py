@@ -5,9 +5,9 @@
     python benchmarks/page.py --report RUN     # seconds and size of a report
 
 The run is setting (e) of `benchmarks/simulation.py`, recorded: ten clients that do nothing, in a pool of two
-workers, so that a round takes about as little as a round can. Beside it is the page that nobody has open; the
-page with a reader of its events; or the page in Chromium, which draws the heat map on the same machine. Every
-two seconds, the page's process is stopped or goes on. A ratio compares a part of the run with the page with
+workers, so that a round takes about as little as a round can. Beside it is the page that no browser has
+open; the page with a reader of its events; or the page in Chromium, which draws the heat map on the same
+machine. Every two seconds, the page's process is stopped or goes on. A ratio compares a part of the run with the page with
 the parts without it just before and after.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 
 VARIANTS = ("page", "reader", "browser")
 LABELS = {
-    "page": "nobody looks",
+    "page": "not open in any browser",
     "reader": "one reader of its events",
     "browser": "open in Chromium on this machine",
 }

@@ -1,12 +1,23 @@
-"""Fixtures for tests of pages in a real browser: `open_page` and `axe`."""
+"""Fixtures for tests of pages in a real browser, `open_page` and `axe`, and a run to serve."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import browser as chromium
 import pytest
 from playwright.sync_api import Error, Page
+from served import record
+
+from steelyard.runs.writer import Recorder
+
+SPEC = """
+rounds = 5
+seed = 3
+[weighing]
+name = "majority"
+"""
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +48,17 @@ def axe() -> Callable[[Page], list[str]]:
     if path is None:
         pytest.skip("no axe-core: npm install --no-save --prefix .venv/axe axe-core@4 (or set STEELYARD_AXE)")
     return partial(chromium.severe_violations, axe=path)
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEELYARD_CONFIG", str(tmp_path_factory.mktemp("settings")))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished run of two rounds."""
+    with Recorder(tmp_path / "runs" / "first", spec=SPEC, meta={"name": "first name"}) as recorder:
+        record(recorder, 1, accuracy=0.5)
+        record(recorder, 2, accuracy=0.75)
+    return tmp_path / "runs" / "first"

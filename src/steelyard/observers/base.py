@@ -11,6 +11,7 @@ from types import TracebackType
 from steelyard.errors import InputError, ObserverWarning
 from steelyard.observers.facts import RunFacts
 from steelyard.runs.reader import Run
+from steelyard.runs.writer import status_after
 from steelyard.server.federation import Observer
 from steelyard.server.reasons import one_line
 from steelyard.types import Round
@@ -69,11 +70,9 @@ class Watching:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
-        status = "finished" if kind is None else "interrupted" if interrupted else "failed"
         for each in self.observers:
             if isinstance(each, _Guarded):
-                each.end(status)
+                each.end(status_after(kind))
 
 
 def _log_beginning(facts: RunFacts) -> None:

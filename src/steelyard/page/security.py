@@ -44,7 +44,7 @@ def own_hosts(port: int) -> frozenset[str]:
 
 
 def refusal(headers: Headers, method: str, hosts: frozenset[str]) -> str | None:
-    """Why a request that knows the token is refused all the same; None: it is answered."""
+    """Why a request that knows the token is still refused; None: it is answered."""
     host = ", ".join(headers.getlist("host"))
     if host not in hosts:
         return f"This page is only served as {' or '.join(sorted(hosts))}: use the same port on both sides."

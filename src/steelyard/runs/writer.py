@@ -149,9 +149,8 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
-        status = "finished" if kind is None else "interrupted" if interrupted else "failed"
-        reason = {} if error is None or interrupted else {"error": str(error)}
+        status = status_after(kind)
+        reason = {"error": str(error)} if status == "failed" else {}
         written = False
         try:
             with suppress(*([] if kind is None else [SteelyardError])):  # the first error says what is wrong
@@ -164,6 +163,13 @@ class Recorder:
         finally:
             self.record.close(merge=written)
             self.lock.release()
+
+
+def status_after(error: type[BaseException] | None) -> str:
+    """How a run ended: "finished", "interrupted" or "failed"."""
+    if error is None:
+        return "finished"
+    return "interrupted" if issubclass(error, KeyboardInterrupt) else "failed"
 
 
 def new_recorder(parent: Path, name: str, spec: Callable[[Path], str], meta: Mapping[str, str]) -> Recorder:
