@@ -7,8 +7,8 @@
 The run is setting (e) of `benchmarks/simulation.py`, recorded: ten clients that do nothing, in a pool of two
 workers, so that a round takes about as little as a round can. Beside it is the page that no browser has
 open; the page with a reader of its events; or the page in Chromium, which draws the heat map on the same
-machine. Every two seconds, the page's process is stopped or goes on. A ratio compares a part of the run with the page with
-the parts without it just before and after.
+machine. Every two seconds, the page's process is stopped or goes on. A ratio compares a part of the run with
+the page with the parts without it just before and after.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def run_once(variant: str, parts: int, folder: Path) -> list[float]:
     with ExitStack() as stack:
         child = stack.enter_context(PageChild(path))
         stack.callback(child.process.send_signal, signal.SIGCONT)
-        viewer = stack.enter_context(look_at(child.url, variant))
+        viewer = stack.enter_context(look_at(child.url, path.name, variant))
         if viewer is not None:
             viewer.stdout.readline()  # it is connected
         observer = Parts(child.process.pid, parts)
@@ -98,15 +98,17 @@ def ratios(parts: list[float]) -> list[float]:
     ]
 
 
-def look_at(url: str, variant: str) -> Any:
-    """A process that looks at a page."""
+def look_at(url: str, run: str, variant: str) -> Any:
+    """A process that looks at the page of a run."""
     from contextlib import nullcontext
 
     if variant == "page":
         return nullcontext()
     return _Ended(
         subprocess.Popen(
-            [sys.executable, __file__, "--look", variant, url], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+            [sys.executable, __file__, "--look", variant, f"{url}run/{run}/"],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
         )
     )
 
@@ -133,6 +135,7 @@ def read_events(url: str) -> None:
 
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     with httpx.stream("GET", f"{url}events", timeout=None) as answer:
+        answer.raise_for_status()
         for number, _ in enumerate(answer.iter_lines()):
             if number == 0:
                 print("connected", flush=True)

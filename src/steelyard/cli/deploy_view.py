@@ -85,5 +85,5 @@ def show_status(folder: Path, as_json: bool) -> None:
     clients = client_table(Run(found.run).verdicts.values()) if found.run and found.round else []
     verdicts = {row["client"]: row["verdict"] for row in clients}
     values = {**asdict(found), "missing": found.missing, "verdicts": verdicts}
-    why = [verdict_report(clients)] if clients else []
+    why = ["", verdict_report(clients)] if clients else []
     show_values(values, lambda: Group(status_report(found), *why), as_json)
