@@ -158,7 +158,7 @@ def test_a_run_followed_round_by_round_is_the_run_read_at_once(
         browser = merged({}, follower.snapshot())
         for number in range(1, 14):
             recorder(round_of(number, CLIENTS if number > 4 else CLIENTS[:2]))
-            if number % 3 == 0 or number == 1:
+            if number % 3 == 0 or number in (1, 7):  # 7: in the middle of a bin
                 message = follower.update()
                 assert message is not None
                 kinds.append(message["type"])
