@@ -17,6 +17,7 @@ from steelyard.verdicts.reasons import to_json
 from steelyard.weighing import Majority
 
 CLIENTS = ("lyon", "oslo", "turin")
+SERIES = ("cells", "evidence", "rounds")
 
 
 def round_of(number: int, clients: tuple[str, ...] = CLIENTS) -> Round:
@@ -164,6 +165,8 @@ def test_a_run_followed_round_by_round_is_the_run_read_at_once(
                 kinds.append(message["type"])
                 browser = merged(browser, json.loads(json.dumps(message)))
                 assert browser["done"] == number
+                whole = page_data([path])["runs"][0]
+                assert [browser[part] for part in SERIES] == [whole[part] for part in SERIES]
     message = follower.update()
     assert message is not None
     browser = merged(browser, message)
