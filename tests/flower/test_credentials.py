@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from steelyard.errors import InputError
 from steelyard.flower import credentials
 from steelyard.flower.credentials import CA, CA_KEY, SECRET, SERVER, SERVER_KEY
+from steelyard.tensor_files import write_private
 
 
 @pytest.fixture
@@ -149,13 +150,13 @@ def test_a_missing_public_key_is_refused(tmp_path: Path) -> None:
 
 def test_a_private_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "secret"
-    credentials.write_private(path, b"old")
+    write_private(path, b"old")
     with pytest.raises(TypeError):
-        credentials.write_private(path, "text")  # type: ignore[arg-type]
+        write_private(path, "text")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
     assert [*tmp_path.iterdir()] == [path]
     path.chmod(0o644)
-    credentials.write_private(path, b"new")
+    write_private(path, b"new")
     assert (path.read_bytes(), mode(path)) == (b"new", 0o600)
 
 

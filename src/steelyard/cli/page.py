@@ -133,8 +133,9 @@ def _open_browser(path: Path, url: str) -> None:
     """Open the page by way of a private file: other users can see the arguments of a browser."""
     import webbrowser
 
-    from steelyard.page.address import state_file, write_private
+    from steelyard.page.address import state_file
+    from steelyard.tensor_files import write_private
 
     file = state_file(path).with_suffix(".html")
-    write_private(file, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">\n')
+    write_private(file, f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">\n'.encode())
     webbrowser.open(file.as_uri())

@@ -4,7 +4,6 @@ Private keys are made where they are used, have mode 0600 and never leave; what 
 """
 
 import ipaddress
-import os
 import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from steelyard.errors import InputError
+from steelyard.tensor_files import write_private
 
 CURVE = ec.SECP384R1()
 CA_DAYS, SERVER_DAYS = 3650, 397
@@ -126,17 +126,6 @@ def public_key_of(path: Path) -> bytes:
 def random_secret() -> bytes:
     """For two processes of one machine that must know each other."""
     return secrets.token_bytes(32)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

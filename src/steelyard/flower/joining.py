@@ -20,6 +20,7 @@ from steelyard.flower.runtime import SITE_TASK, Address, ConnectionLost, TaskCon
 from steelyard.flower.site_process import SiteProcess
 from steelyard.flower.wire import Parcel, from_records, to_records
 from steelyard.runs.folder import Lock
+from steelyard.tensor_files import write_private
 
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (2.0, 20.0)
@@ -42,7 +43,7 @@ def prepare(invitation: Path, home: Path | None = None) -> tuple[Invitation, Pat
     key = home / f"{found.site}.key"
     credentials.make_site_key(key)
     if not (home / credentials.SECRET).is_file():
-        credentials.write_private(home / credentials.SECRET, credentials.random_secret())
+        write_private(home / credentials.SECRET, credentials.random_secret())
     return found, home, key.with_suffix(".pub")
 
 

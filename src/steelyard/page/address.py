@@ -12,7 +12,6 @@ import re
 import secrets
 import socket
 import stat
-import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import platformdirs
 
 from steelyard.errors import InputError
+from steelyard.tensor_files import write_private
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 30_000)
@@ -84,18 +84,6 @@ def state_file(folder: Path) -> Path:
     return Path(parent).expanduser() / "pages" / f"{name}.json"
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only this user can read, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _kept(folder: Path) -> Address | None:
     """The address that was kept; None if there is none, or if others could have read or written it."""
     with suppress(OSError, ValueError, TypeError, KeyError):
@@ -110,7 +98,7 @@ def _kept(folder: Path) -> Address | None:
 
 def _keep(folder: Path, address: Address) -> None:
     with suppress(OSError):  # then the next start has another address
-        write_private(state_file(folder), json.dumps(asdict(address)))
+        write_private(state_file(folder), json.dumps(asdict(address)).encode())
 
 
 def _new_token() -> str:
