@@ -35,7 +35,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Task:
+class Request:
     """What one client is asked: to score a model, to train from one, or both."""
 
     broadcast: Broadcast

@@ -28,7 +28,7 @@ from steelyard.seeds import generator
 from steelyard.server.federation import Federation
 from steelyard.server.reasons import MAX_REASON
 from steelyard.settings import Server
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.types import Broadcast, Failure, Message, Reply
 
 CLASSES = 3
@@ -38,14 +38,14 @@ OWN = ("status", "num_examples", "loss", "steps", "norm", "accuracy", "evaluatio
 """What the row of a client says that no other client may change."""
 
 
-def honest_answer(client: str, task: Task) -> Answer:
+def honest_answer(client: str, request: Request) -> Answer:
     """An update of length about 1, and scores; round and name determine them, and no two share a piece."""
-    draw = generator(1, task.broadcast.round, client, "honest")
-    mean = torch.randn(task.broadcast.message.mean.shape, generator=draw)
+    draw = generator(1, request.broadcast.round, client, "honest")
+    mean = torch.randn(request.broadcast.message.mean.shape, generator=draw)
     loss, right = float(torch.rand((), generator=draw)), float(torch.randint(5, 21, (), generator=draw))
     sent = Reply(client, Message(mean / 3), 5 + int(right), {"loss": loss, "steps": 3.0})
     scores = {"test": Scores(np.array([20.0, right, loss, 4.0, 0.0]), CLASSES)}
-    return Answer(client, sent if task.train else None, scores if task.evaluate else {})
+    return Answer(client, sent if request.train else None, scores if request.evaluate else {})
 
 
 def profile(client: str) -> Profile:
@@ -85,7 +85,7 @@ class LocalSites:
             if client not in HONEST:
                 yield Failure(client, "training", "gave up")
             else:
-                yield honest_answer(client, Task(broadcast, client in train, client in evaluate, detail))
+                yield honest_answer(client, Request(broadcast, client in train, client in evaluate, detail))
 
     def commit(self, round: int) -> None:
         pass
@@ -109,12 +109,12 @@ class Fuzzer:
         envelope = messages.envelope_of(parcel.header)
         if not envelope.round:
             return wire.to_records(messages.answer_parcel(envelope, profile(client)))
-        task, _ = messages.read_task(parcel)
-        self.not_finite += not bool(task.broadcast.message.mean.isfinite().all())
-        answer = messages.answer_parcel(envelope, honest_answer(client, task))
+        request, _ = messages.read_request(parcel)
+        self.not_finite += not bool(request.broadcast.message.mean.isfinite().all())
+        answer = messages.answer_parcel(envelope, honest_answer(client, request))
         if client in HONEST:
             return wire.to_records(answer)
-        if not task.train:
+        if not request.train:
             failed = messages.answer_parcel(envelope, Failure(client, "training", "gave up"))
             return wire.to_records(failed)
         return list(self.hostile(answer, id))

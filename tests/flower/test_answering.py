@@ -13,7 +13,7 @@ from steelyard.flower.answering import Answering
 from steelyard.flower.deployment import Invitation, spec_hash
 from steelyard.flower.messages import Envelope, States
 from steelyard.flower.wire import Parcel, WireError, from_records, to_records
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.specs.schema import load_spec
 from steelyard.types import Broadcast, Failure, Message
 
@@ -35,12 +35,18 @@ def site(tmp_path: Path) -> Answering:
     return Answering(invitation(), tmp_path, data)
 
 
-def ask(site: Answering, task: Task | None = None, states: States | None = None, **changes: Any) -> Any:
+def ask(site: Answering, request: Request | None = None, states: States | None = None, **changes: Any) -> Any:
     """The answer of a site as the server reads it; some of the question is changed."""
-    question = Envelope("oslo", site.invitation.hash, RUN, "a nonce", task.broadcast.round if task else 0)
+    question = Envelope(
+        "oslo", site.invitation.hash, RUN, "a nonce", request.broadcast.round if request else 0
+    )
     question = replace(question, **changes)
-    header = question.header() if task is None else messages.task_header(question, task, states or States())
-    parcel = Parcel(header, {} if task is None else messages.task_arrays(task))
+    header = (
+        question.header()
+        if request is None
+        else messages.request_header(question, request, states or States())
+    )
+    parcel = Parcel(header, {} if request is None else messages.request_arrays(request))
     answer = from_records(to_records(site.answer(from_records(to_records(parcel)))))
     return (messages.read_answer if question.round else messages.read_profile)(answer, question)
 
@@ -53,7 +59,7 @@ def test_a_site_gives_its_profile_and_an_update(site: Answering) -> None:
     profile = ask(site)
     assert type(profile) is Profile
     assert (profile.client, profile.num_examples) == ("oslo", 30)
-    found = ask(site, Task(Broadcast(1, model_of(site))))
+    found = ask(site, Request(Broadcast(1, model_of(site))))
     assert type(found) is Answer
     assert found.reply is not None
     assert found.reply.num_examples == 30
@@ -61,8 +67,8 @@ def test_a_site_gives_its_profile_and_an_update(site: Answering) -> None:
 
 
 def test_asked_again_a_site_sends_the_same_bits(site: Answering) -> None:
-    task = Task(Broadcast(1, model_of(site)))
-    first, second = ask(site, task), ask(site, task)
+    request = Request(Broadcast(1, model_of(site)))
+    first, second = ask(site, request), ask(site, request)
     assert torch.equal(first.reply.message.mean, second.reply.message.mean)
     assert first.reply.metrics == second.reply.metrics
 
@@ -78,13 +84,13 @@ def test_asked_again_a_site_sends_the_same_bits(site: Answering) -> None:
 def test_questions_for_others_are_refused_in_words(
     site: Answering, changes: dict[str, str], words: str, train: bool
 ) -> None:
-    found = ask(site, Task(Broadcast(1, model_of(site))) if train else None, **changes)
+    found = ask(site, Request(Broadcast(1, model_of(site))) if train else None, **changes)
     assert type(found) is Failure
     assert (found.stage, found.reason) == ("answering", words)
 
 
 def test_a_run_id_of_another_form_is_refused_in_words(site: Answering, tmp_path: Path) -> None:
-    found = ask(site, Task(Broadcast(1, model_of(site))), run="../../x")
+    found = ask(site, Request(Broadcast(1, model_of(site))), run="../../x")
     assert type(found) is Failure
     assert found.reason == "the server sent a run id of the wrong form."
     assert not (tmp_path / "x").exists()
@@ -99,17 +105,17 @@ def test_a_server_of_another_version_is_told_so(site: Answering) -> None:
 
 def test_private_layers_that_are_missing_are_refused_in_words(tmp_path: Path) -> None:
     site = Answering(invitation(model={"name": "mlp"}, sharing="head"), tmp_path, data)
-    task = Task(Broadcast(5, model_of(site)))
-    found = ask(site, task, States(after=4))
+    request = Request(Broadcast(5, model_of(site)))
+    found = ask(site, request, States(after=4))
     assert type(found) is Failure
     assert "private layers after round 4 are not in" in found.reason
-    assert type(ask(site, task)) is Answer
-    assert type(ask(site, Task(Broadcast(6, model_of(site))), States(after=5))) is Answer
+    assert type(ask(site, request)) is Answer
+    assert type(ask(site, Request(Broadcast(6, model_of(site))), States(after=5))) is Answer
 
 
 def test_training_that_diverges_is_still_an_answer(tmp_path: Path) -> None:
     site = Answering(invitation(training={"lr": 1e30, "epochs": 3}), tmp_path, data)
-    found = ask(site, Task(Broadcast(1, model_of(site))))
+    found = ask(site, Request(Broadcast(1, model_of(site))))
     assert type(found) in (Answer, Failure)
     assert found.client == "oslo"
 

@@ -12,7 +12,7 @@ from steelyard.flower import messages
 from steelyard.flower.messages import MAX_SHAPES, PROTOCOL, Envelope, States
 from steelyard.flower.wire import Parcel, WireError, from_records, to_records
 from steelyard.metrics.scores import Scores
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.types import Broadcast, Failure, Message, Reply
 
 QUESTION = Envelope("oslo", "a spec", "0f" * 16, "a nonce", 3)
@@ -49,9 +49,9 @@ def equal(one: Message | None, other: Message | None) -> bool:
 )
 @pytest.mark.parametrize("asked", [(True, False, False), (False, True, True)])
 def test_a_task_comes_back_as_it_was(broadcast: Broadcast, asked: tuple[bool, bool, bool]) -> None:
-    task, states = Task(broadcast, *asked), States(2, 1)
-    header = messages.task_header(QUESTION, task, states)
-    found, kept = messages.read_task(sent(Parcel(header, messages.task_arrays(task))))
+    request, states = Request(broadcast, *asked), States(2, 1)
+    header = messages.request_header(QUESTION, request, states)
+    found, kept = messages.read_request(sent(Parcel(header, messages.request_arrays(request))))
     assert messages.envelope_of(header) == QUESTION
     assert kept == states
     assert (found.train, found.evaluate, found.detail) == asked
@@ -68,10 +68,10 @@ def test_a_task_comes_back_as_it_was(broadcast: Broadcast, asked: tuple[bool, bo
     [("round", True), ("rounds", -1), ("train", 1), ("evaluate", None), ("after", 0.0), ("keep", 1 << 53)],
 )
 def test_a_task_with_another_value_is_refused(key: str, value: Any) -> None:
-    task = Task(Broadcast(3, model(1.0)))
-    header = {**messages.task_header(QUESTION, task, States()), key: value}
+    request = Request(Broadcast(3, model(1.0)))
+    header = {**messages.request_header(QUESTION, request, States()), key: value}
     with pytest.raises(WireError, match=f"'{key}'"):
-        messages.read_task(sent(Parcel(header, messages.task_arrays(task))))
+        messages.read_request(sent(Parcel(header, messages.request_arrays(request))))
 
 
 def answered(found: Answer | Failure, question: Envelope = QUESTION) -> Answer | Failure:

@@ -20,7 +20,7 @@ from steelyard.errors import InputError, SteelyardWarning
 from steelyard.objectives import CrossEntropy
 from steelyard.server.federation import Federation
 from steelyard.sharing import Head
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure
 
 NAMES = ("lima", "oslo", "pisa")
@@ -78,8 +78,8 @@ class SeparateSites:
         seconds: float | None = None,
     ) -> Iterator[Answer | Failure]:
         for client in sorted({*train, *evaluate}, reverse=True):
-            task = Task(broadcast, client in train, client in evaluate, detail)
-            packed = pickle.dumps(self.sites[client].answer(task))
+            request = Request(broadcast, client in train, client in evaluate, detail)
+            packed = pickle.dumps(self.sites[client].answer(request))
             self.wire.append(packed)
             yield pickle.loads(packed)
             if client == self.twice:

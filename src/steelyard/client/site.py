@@ -17,7 +17,7 @@ from steelyard.data.examples import AnyExamples
 from steelyard.layout import layout_of
 from steelyard.metrics.scores import Scores, score
 from steelyard.seeds import others_restored
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.types import Broadcast, Failure, Message, State
 
 
@@ -39,18 +39,18 @@ class Site:
         classes = check_fit(model, [self.client], None, self.learner.objective)
         return profile_of(self.client, self.learner, self.working, classes)
 
-    def answer(self, task: Task) -> Answer | Failure:
-        """Score the model, then train, as the task asks; the private state is replaced after training."""
-        id, broadcast, state = self.client.id, task.broadcast, self.states.get(self.client.id)
+    def answer(self, request: Request) -> Answer | Failure:
+        """Score the model, then train, as the request asks; the private state is replaced after training."""
+        id, broadcast, state = self.client.id, request.broadcast, self.states.get(self.client.id)
         scores: dict[str, Scores] = {}
         with signals_noted(), others_restored():
-            if task.evaluate:
-                model, detail = broadcast.model_to_score, task.detail
+            if request.evaluate:
+                model, detail = broadcast.model_to_score, request.detail
                 found = run_contained(id, "evaluating", lambda: self.evaluate(model, state, detail))
                 if isinstance(found, Failure):
                     return found
                 scores = found
-            if not task.train:
+            if not request.train:
                 return Answer(id, None, scores)
             trained = run_contained(id, "training", lambda: self.train(broadcast, state))
         if isinstance(trained, Failure):

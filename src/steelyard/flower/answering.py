@@ -8,7 +8,7 @@ from steelyard.client.interruptions import signals_noted
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower.building import Load, build_site, load_invited_spec
 from steelyard.flower.deployment import Invitation, read_invitation
-from steelyard.flower.messages import PROTOCOL, Envelope, answer_parcel, envelope_of, read_task
+from steelyard.flower.messages import PROTOCOL, Envelope, answer_parcel, envelope_of, read_request
 from steelyard.flower.site_states import SiteStates
 from steelyard.flower.wire import Parcel, WireError
 from steelyard.sites import Answer, Profile
@@ -51,7 +51,7 @@ class Answering:
         if not envelope.round:
             with signals_noted():
                 return run_contained(mine.site, "reading", self.site.profile)
-        task, states = read_task(parcel)
+        request, states = read_request(parcel)
         private = bool(self.site.working.start)
         self.states.open(envelope.run, **dataclasses.asdict(states), needed=private, round=envelope.round)
-        return self.site.answer(task)
+        return self.site.answer(request)

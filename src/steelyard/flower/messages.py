@@ -15,7 +15,7 @@ from torch import Tensor
 from steelyard import __version__
 from steelyard.flower.wire import MAX_DIMENSIONS, Parcel, WireError
 from steelyard.metrics.scores import Scores
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
 
 PROTOCOL = f"steelyard {'.'.join(__version__.split('.')[:2])}, messages 1"
@@ -52,18 +52,18 @@ class States:
     """The server may resume from this round or a later one: older states are not needed."""
 
 
-def task_arrays(task: Task) -> dict[str, NDArray[Any]]:
-    """The arrays of a task; they are the same for every site of a round."""
-    broadcast = task.broadcast
+def request_arrays(request: Request) -> dict[str, NDArray[Any]]:
+    """The arrays of a request; they are the same for every site of a round."""
+    broadcast = request.broadcast
     arrays = _message_arrays(broadcast.message)
     if broadcast.evaluated is not None:
         arrays |= _message_arrays(broadcast.evaluated, EVALUATED)
     return arrays | {f"{OFFER}{name}": value.numpy() for name, value in broadcast.offers.items()}
 
 
-def task_header(envelope: Envelope, task: Task, states: States) -> dict[str, Any]:
-    asked = {"train": task.train, "evaluate": task.evaluate, "detail": task.detail}
-    return {**envelope.header(), **asked, "rounds": task.broadcast.rounds, **vars(states)}
+def request_header(envelope: Envelope, request: Request, states: States) -> dict[str, Any]:
+    asked = {"train": request.train, "evaluate": request.evaluate, "detail": request.detail}
+    return {**envelope.header(), **asked, "rounds": request.broadcast.rounds, **vars(states)}
 
 
 def envelope_of(header: Mapping[str, Any]) -> Envelope:
@@ -77,8 +77,8 @@ def envelope_of(header: Mapping[str, Any]) -> Envelope:
     return Envelope(client, spec, run, nonce, _count(header, "round"))
 
 
-def read_task(parcel: Parcel) -> tuple[Task, States]:
-    """The task of a question that is not for the profile."""
+def read_request(parcel: Parcel) -> tuple[Request, States]:
+    """What is asked, of a question that is not for the profile."""
     header, arrays = parcel.header, parcel.arrays
     has_other = any(name.startswith(EVALUATED) for name in arrays)
     broadcast = Broadcast(
@@ -88,8 +88,8 @@ def read_task(parcel: Parcel) -> tuple[Task, States]:
         _count(header, "rounds"),
         _message(arrays, EVALUATED) if has_other else None,
     )
-    task = Task(broadcast, *(_flag(header, name) for name in ("train", "evaluate", "detail")))
-    return task, States(_count(header, "after"), _count(header, "keep"))
+    request = Request(broadcast, *(_flag(header, name) for name in ("train", "evaluate", "detail")))
+    return request, States(_count(header, "after"), _count(header, "keep"))
 
 
 def answer_parcel(envelope: Envelope, answer: Answer | Failure | Profile) -> Parcel:

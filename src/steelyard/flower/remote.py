@@ -21,7 +21,7 @@ from steelyard.flower.asking import Asking, Presence, Question, Read, Watch
 from steelyard.flower.channel import Channel
 from steelyard.flower.messages import Envelope, States
 from steelyard.server.reasons import one_line
-from steelyard.sites import Answer, Profile, Task
+from steelyard.sites import Answer, Profile, Request
 from steelyard.tensor_files import sync
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
@@ -101,11 +101,11 @@ class RemoteSites:
     ) -> Iterator[Answer | Failure]:
         asked = {}
         for client in sorted({*train, *evaluate}):
-            task = Task(broadcast, client in train, client in evaluate, detail)
+            request = Request(broadcast, client in train, client in evaluate, detail)
             states = States(self.answered.get(client) or 0, self.commits[0])
             envelope = self._envelope(client, broadcast.round)
-            asked[client] = Question(envelope, messages.task_header(envelope, task, states))
-        arrays = messages.task_arrays(Task(broadcast))
+            asked[client] = Question(envelope, messages.request_header(envelope, request, states))
+        arrays = messages.request_arrays(Request(broadcast))
         limit = _nbytes(broadcast.message) + SLACK_BYTES
         wait = self.patience.round if seconds is None else seconds
         logger.info("round %d: asking %d sites, which have %g s", broadcast.round, len(asked), wait)
