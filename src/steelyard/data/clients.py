@@ -11,7 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from steelyard.data.examples import AnyExamples, Examples, examples
+from steelyard.data.dataset_examples import Collate
+from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, examples
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
 from steelyard.types import ClientId
@@ -35,16 +36,23 @@ class Client:
         test: Any = None,
         held_out: Any = None,
         model: nn.Module | None = None,
+        *,
+        target: str | None = None,
+        collate_fn: Collate | None = None,
     ) -> None:
-        """`train`, `test` and `held_out` are (inputs, targets) arrays or tensors, or torch data sets.
+        """`train`, `test` and `held_out` are anything that `sy.examples` takes.
 
         `test` may also be a function without arguments that returns such data; it is called on first use.
         `held_out` examples are not trained on: the client fits the temperature of the shared model on them.
         `model` is the client's own model, for runs that share only the head.
+        `target` and `collate_fn` are those of `sy.examples`, for all three.
         """
         self.id = str(id)
-        self.train = examples(train, name=f"client {id!r}, train")
-        self.held_out = None if held_out is None else examples(held_out, name=f"client {id!r}, held out")
+        self._options: dict[str, Any] = {"target": target, "collate_fn": collate_fn}
+        self.train = examples(train, name=f"client {id!r}, train", **self._options)
+        self.held_out = (
+            None if held_out is None else examples(held_out, name=f"client {id!r}, held out", **self._options)
+        )
         self.model, self._dtype = model, torch.float32
         self._test = test if callable(test) else self._check_test(test)
 
@@ -59,7 +67,7 @@ class Client:
     def own_code(self) -> bool:
         """Whether code of the user's own runs when its data are read."""
         return any(
-            part is not None and not isinstance(part, Examples)
+            part is not None and not isinstance(part, Examples | ArrayExamples)
             for part in (self.train, self.held_out, self._test)
         )
 
@@ -81,7 +89,7 @@ class Client:
     def _check_test(self, data: Any) -> AnyExamples | None:
         if data is None:
             return None
-        return examples(data, name=f"client {self.id!r}, test").to(self._dtype)
+        return examples(data, name=f"client {self.id!r}, test", **self._options).to(self._dtype)
 
 
 def input_dtype(model: nn.Module) -> torch.dtype:

@@ -38,7 +38,7 @@ def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
 
 def _thumbnails(clients: list[Client]) -> Tensor:
     """The first images of each client, [clients, k, C, H, W] in [0, 1]; zeros where a client has fewer."""
-    shape = clients[0].train.input_shape
+    shape = clients[0].train.input_shape or ()
     pictures = torch.zeros(len(clients), THUMBNAILS, *shape)
     for client, row in zip(clients, pictures, strict=True):
         assert isinstance(client.train, Examples)

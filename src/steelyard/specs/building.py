@@ -145,7 +145,7 @@ def deal_mixed(spec: Spec, dataset: HeterogeneousDataset) -> Mapping[ClientId, C
     clients = dataset.deal(split, data.clients, seed)
     for number, client in enumerate(clients):
         with seeded(spec.seed, client.id, "model"):
-            client.model = _model(spec, client.train.input_shape, dataset.num_classes, number)
+            client.model = _model(spec, client.train.input_shape or (), dataset.num_classes, number)
     return as_clients(clients)
 
 
