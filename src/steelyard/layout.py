@@ -27,6 +27,27 @@ class Entry:
     stop: int
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The places of two factors whose product B A is added to a weight (LoRA)."""
+
+    a: Entry
+    """A, [R, n]; of a convolution [R, ...]."""
+    b: Entry
+    """B, [m, R]; of a convolution [m, R, 1, ...]."""
+
+    @property
+    def rank(self) -> int:
+        """R, the number of rows of A and of columns of B."""
+        return self.a.shape[0]
+
+    def split(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """A [..., R, n] and B [..., m, R] in vectors [..., K]; no copies."""
+        a, b = (vectors[..., entry.start : entry.stop] for entry in (self.a, self.b))
+        leading = vectors.shape[:-1]
+        return a.view(*leading, self.rank, -1), b.view(*leading, -1, self.rank)
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """The place of each tensor of a model in the flat vector."""
@@ -36,6 +57,11 @@ class Layout:
     constants: Mapping[str, Tensor]
     prefix: str = ""
     """The common prefix of all tensor names."""
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The parameters that are factors of a product (`sharing.Adapter`)."""
+        return ()
 
     def within(self, prefix: str) -> "Layout":
         """The layout of the tensors whose names start with `prefix`, in a vector of their own."""
@@ -73,9 +99,13 @@ class Layout:
         return torch.float64 if double else torch.float32
 
 
-def layout_of(model: nn.Module, leave_out: Collection[str] = ()) -> Layout:
-    """The layout of a model without the parameters in `leave_out`. Tied tensors count once."""
-    saved, buffers = model.state_dict().keys(), dict(model.named_buffers())
+def layout_of(model: nn.Module, leave_out: Collection[str] = (), share_buffers: bool = True) -> Layout:
+    """The layout of a model without the parameters in `leave_out`. Tied tensors count once.
+
+    Buffers that are not shared are constants, which are reset to their initial values.
+    """
+    saved = model.state_dict().keys() if share_buffers else ()
+    buffers = dict(model.named_buffers())
     named = ((name, value) for name, value in model.named_parameters() if name not in leave_out)
     parameters = _entries(named, 0)
     shared = {name: value for name, value in buffers.items() if name in saved and value.is_floating_point()}

@@ -217,8 +217,8 @@ class Federation:
         with clock("aggregate"):
             done = self.aggregator.aggregate(state.server, exchange.replies, exchange.invited, number)
         metrics = round_metrics(done, exchange) | sigma_metrics(self.layout, done.state.message.variance)
-        private = self.algorithm.sharing.has_private_layers
-        models = [self._model_bytes(each) for each in exchange.invited] if private else None
+        part = self.algorithm.sharing.shares_a_part
+        models = [self._model_bytes(each) for each in exchange.invited] if part else None
         metrics |= traffic(done.state.message, len(exchange.invited), models)
         pending = Round(number, metrics, client_rows(exchange, done), clock.seconds)
         return replace(state, round=number, server=done.state, pending=pending)

@@ -3,6 +3,7 @@
 from steelyard.sharing.base import Sharing
 from steelyard.sharing.head import Head
 from steelyard.sharing.posterior import Posterior
+from steelyard.sharing.trainable import Trainable
 from steelyard.sharing.whole_model import WholeModel
 
-__all__ = ["Head", "Posterior", "Sharing", "WholeModel"]
+__all__ = ["Head", "Posterior", "Sharing", "Trainable", "WholeModel"]

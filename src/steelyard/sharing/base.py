@@ -25,6 +25,11 @@ class Sharing(ABC):
         """Whether part of each client's model is never shared, so that every client has its own model."""
         return False
 
+    @property
+    def shares_a_part(self) -> bool:
+        """Whether less than the whole model travels; then the record says what whole models would take."""
+        return self.has_private_layers
+
     @abstractmethod
     def layout(self, model: nn.Module) -> Layout:
         """The place of each shared tensor in the message vectors."""
