@@ -2,6 +2,8 @@
 
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds", "texts", "frames"},
+    {"importing"},
+    {"components"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"objectives", "sharing", "weighing", "combining", "sites"},
     {"algorithm", "attacks"},

@@ -1,28 +1,58 @@
 """A federated algorithm: objective, sharing, weighing, combining, and settings of clients and server."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from steelyard.combining import Combiner, Mean
+from steelyard.combining import Combiner
+from steelyard.components import Choice, component, settings_object
 from steelyard.errors import InputError
-from steelyard.objectives import CrossEntropy, Objective
+from steelyard.objectives import Objective
 from steelyard.objectives.base import OFFERED_BY_EVERY_RUN
 from steelyard.settings import Server, Training
-from steelyard.sharing import Sharing, WholeModel
-from steelyard.weighing import Samples, Weigher
+from steelyard.sharing import Sharing
+from steelyard.types import EMPTY
+from steelyard.weighing import Weigher
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Algorithm:
-    """The defaults are FedAvg. Combinations that cannot work are refused here, before any training."""
+    """The defaults are FedAvg. Combinations that cannot work are refused here, before any training.
 
-    objective: Objective = CrossEntropy()  # noqa: RUF009 - the defaults are frozen values
-    sharing: Sharing = WholeModel()  # noqa: RUF009
-    weighing: Weigher = Samples()  # noqa: RUF009
-    combining: Combiner = Mean()  # noqa: RUF009
-    training: Training = Training()  # noqa: RUF009
-    server: Server = Server()  # noqa: RUF009
+    Every part is an object, or its name as in a spec, alone or in a table with settings.
 
-    def __post_init__(self) -> None:
+    >>> Algorithm(weighing="majority", objective={"name": "proximal", "mu": 0.1}, training={"lr": 0.05})
+    """
+
+    objective: Objective
+    sharing: Sharing
+    weighing: Weigher
+    combining: Combiner
+    training: Training
+    server: Server
+
+    def __init__(
+        self,
+        objective: Objective | Choice | Callable[..., Any] = "cross-entropy",
+        sharing: Sharing | Choice = "whole-model",
+        weighing: Weigher | Choice = "samples",
+        combining: Combiner | Choice = "mean",
+        training: Training | Mapping[str, Any] = EMPTY,
+        server: Server | Mapping[str, Any] = EMPTY,
+    ) -> None:
+        parts = {
+            "objective": _objective(objective),
+            "sharing": component("sharing", "sharing", Sharing, sharing),
+            "weighing": component("weighing", "weighing", Weigher, weighing),
+            "combining": component("combining", "combining", Combiner, combining),
+            "training": settings_object("training", Training, training),
+            "server": settings_object("server", Server, server),
+        }
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
+        self._check()
+
+    def _check(self) -> None:
         if missing := self.objective.needs - self.weighing.offers - OFFERED_BY_EVERY_RUN:
             raise InputError(
                 f"objective {_name(self.objective)} needs {_list(missing)} from the server, and weighing "
@@ -49,6 +79,12 @@ class Algorithm:
                 f"sharing {_name(self.sharing)} sends the {_list(lost)} of every client, and combining rule "
                 f"{_name(self.combining)} would lose it; change one of the two."
             )
+
+
+def _objective(value: Any) -> Objective:
+    """An objective: itself, or by name."""
+    found: Objective = component("objective", "objectives", Objective, value)
+    return found
 
 
 def _name(part: object) -> str:

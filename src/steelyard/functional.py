@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from steelyard.combining import Combiner
+from steelyard.components import Choice, as_choice, component
 from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
 from steelyard.server.lengths import ordered, scaled, usual_norm
 from steelyard.server.reply_screening import MAX_MAGNITUDE
-from steelyard.specs import registry
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry, Updates, in_memory
@@ -24,7 +24,7 @@ PART_BYTES = 16 << 20  # size of the parts in which a file is combined
 
 def weigh(
     updates: Any,
-    rule: str | Weigher = "samples",
+    rule: Choice | Weigher = "samples",
     *,
     num_examples: Any = None,
     clients: Sequence[str] | None = None,
@@ -80,7 +80,12 @@ def _spread(weighed: Weighed, kept: Tensor, count: int) -> Weighed:
 
 
 def combine(
-    means: Any, weights: Any = None, rule: str | Combiner = "mean", *, variances: Any = None, **settings: Any
+    means: Any,
+    weights: Any = None,
+    rule: Choice | Combiner = "mean",
+    *,
+    variances: Any = None,
+    **settings: Any,
 ) -> Combined:
     """Merge J vectors [J, K], or Gaussian posteriors, into one, given weights (default: equal).
 
@@ -134,13 +139,10 @@ def _by_parts(
 
 def _rule(family: str, base: type, rule: Any, settings: dict[str, Any]) -> Any:
     """A rule by name and settings, or a rule object, which has its own settings."""
-    if isinstance(rule, str):
-        return registry.build(family, {"name": rule, **settings})
-    if not isinstance(rule, base):
-        raise InputError(f"rule must be a name or a {base.__name__}, not {rule!r}.")
-    if settings:
+    if settings and isinstance(rule, base):
         raise InputError(f"{', '.join(settings)}: pass this to {type(rule).__name__}(...) instead.")
-    return rule
+    named = {**as_choice("rule", rule), **settings} if settings else rule
+    return component("rule", family, base, named)
 
 
 def _tensor(name: str, values: Any) -> Tensor:

@@ -12,17 +12,19 @@ import torch
 from torch import nn
 
 from steelyard.algorithm import Algorithm
-from steelyard.attacks.attacked import Adversaries, Attacked, check_adversaries, mark_adversaries
+from steelyard.attacks import Attack
+from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
 from steelyard.client.checks import creatable
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of, trained_model
 from steelyard.client.own_code import has_own_data, has_own_layers, has_own_terms, is_own_code
 from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles
 from steelyard.client.temporary_folder import temporary_folder
+from steelyard.components import Choice, component
 from steelyard.data.clients import Client, as_clients, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
-from steelyard.engines import Auto, Engine
+from steelyard.engines import Engine
 from steelyard.engines.base import SimulatedSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, unknown
@@ -60,9 +62,9 @@ class SimulatedFederation:
         patience: int | None = None,
         round_seconds: float | None = None,
         seed: int = 0,
-        engine: Engine | None = None,
+        engine: Engine | Choice | None = None,
         spill: bool = False,
-        adversaries: Adversaries | None = None,
+        adversaries: Mapping[ClientId, Attack | Choice] | None = None,
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
@@ -78,10 +80,14 @@ class SimulatedFederation:
                 without any test data, the training loss. The result is the last model, not the best.
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
             spill: keep the private states of clients in files, not in memory.
-            adversaries: clients that attack, each with its `steelyard.attacks.Attack`.
+            engine: where clients train (default: auto): an engine, a name, or {"name": "pool", "workers": 2}.
+            adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name.
         """
-        self.algorithm = algorithm or Algorithm()
-        self.adversaries, self.engine, self.spill = dict(adversaries or {}), engine or Auto(), spill
+        self.algorithm = Algorithm() if algorithm is None else algorithm
+        if not isinstance(self.algorithm, Algorithm):
+            raise InputError(f"algorithm must be an Algorithm, not {algorithm!r}: write Algorithm(...).")
+        self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
+        self.adversaries, self.spill = named_attacks({} if adversaries is None else adversaries), spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.round_seconds = round_seconds
         self.name = "federation"

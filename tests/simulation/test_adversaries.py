@@ -244,7 +244,7 @@ def build(clients: Any, adversaries: Any, model: nn.Module | None = None) -> Fed
     ("adversaries", "sentence"),
     [
         ({"osla": SignFlip()}, "unknown client 'osla' of adversaries: did you mean 'oslo'"),
-        ({"oslo": "sign-flip"}, "must be one of steelyard.attacks, not str"),
+        ({"oslo": "sign-flop"}, "unknown attack 'sign-flop': did you mean 'sign-flip'"),
         ({"oslo": VarianceDeflation()}, "VarianceDeflation needs the variance of every client"),
     ],
 )

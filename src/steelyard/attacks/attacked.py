@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steelyard.attacks.base import Attack, Scene
+from steelyard.components import Choice, component
 from steelyard.errors import InputError, unknown
 from steelyard.metrics.detection import detection
 from steelyard.seeds import generator
@@ -18,6 +19,16 @@ from steelyard.sites import Answer, Profile, ScoreTable, Sites
 from steelyard.types import Broadcast, ClientId, Failure, Reply, Round
 
 Adversaries = Mapping[ClientId, Attack]
+
+
+def named_attacks(adversaries: Mapping[ClientId, Attack | Choice]) -> dict[ClientId, Attack]:
+    """Adversaries with their attacks, which may be given by name."""
+    if not isinstance(adversaries, Mapping):
+        raise InputError(f"adversaries must be a table of clients and their attacks, not {adversaries!r}.")
+    return {
+        client: component(f"adversaries[{client!r}]", "attacks", Attack, attack)
+        for client, attack in adversaries.items()
+    }
 
 
 class Attacked:

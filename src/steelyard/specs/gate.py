@@ -4,32 +4,22 @@ Names that the user types, or passes from Python, may be imported. Names in a fi
 user trusts the file. Files become tables of settings in one place, `sources.read_file`, which calls `admit`.
 """
 
-import importlib
-import os
-import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from steelyard.errors import InputError
+from steelyard.importing import NAME, load
 from steelyard.specs import trust
 
-Factory = Callable[..., Any]
+__all__ = ["Permission", "UntrustedError", "admit", "code_names", "load", "sealed"]
+
 Permission = bool | Callable[[Path, Sequence[str]], bool]
 """True, False, or a function that asks the user about a file and the names in it."""
-
-_IDENTIFIER = r"[^\W\d]\w*"
-_NAME = re.compile(rf"{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}")
 
 
 class UntrustedError(InputError):
     """A file names code and is not trusted."""
-
-
-def leads_to_code(name: str) -> bool:
-    """Whether the name is meant to be imported. All others are looked up in the registry."""
-    return ":" in name
 
 
 def admit(file: Path, content: bytes, table: Mapping[str, Any], permission: Permission) -> None:
@@ -53,26 +43,10 @@ def sealed(text: str, table: Mapping[str, Any], file: Path) -> str:
     return trust.sealed(text, file) if _to_admit(table) else text
 
 
-def load(noun: str, name: str) -> Factory:
-    """Import the factory that a name leads to. The current folder is searched last, after all packages."""
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{noun} {name!r} cannot be imported: write it as my_package.module:factory.")
-    path, _, attribute = name.partition(":")
-    try:
-        if not {"", os.getcwd()} & set(sys.path):
-            sys.path.append(os.getcwd())
-        factory = getattr(importlib.import_module(path), attribute)
-    except Exception as error:  # importing a user's module can raise anything
-        raise InputError(f"{noun} {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
-    if not callable(factory):
-        raise InputError(f"{noun} {name!r} is not callable.")
-    return cast(Factory, factory)
-
-
 def code_names(table: Mapping[str, Any]) -> list[str]:
     """Every text in a table that `load` would import, at any depth."""
     texts = (text for key, text in _texts({k: v for k, v in table.items() if k != "about"}))
-    return sorted({text for text in texts if _NAME.fullmatch(text)})
+    return sorted({text for text in texts if NAME.fullmatch(text)})
 
 
 def _to_admit(table: Mapping[str, Any]) -> list[str]:

@@ -1,159 +1,55 @@
-"""Build what a spec names.
+"""What specs name: components, with what can be said of them for a list or a fingerprint."""
 
-A family is a module, and its members are the names in the module's `__all__`. A member's signature is its
-schema: the run provides some arguments (the context); all others are settings of the spec, checked against
-their annotations. `"my.module:factory"` names a member outside the package, which comes through the gate.
-"""
-
-import dataclasses
-import importlib
 import inspect
-import types
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from steelyard.errors import InputError, unknown
-from steelyard.specs import gate
-from steelyard.specs.gate import Factory
-from steelyard.texts import kebab
-
-
-@dataclass(frozen=True)
-class Family:
-    """A kind of component that a spec can name."""
-
-    noun: str
-    module: str
-    context: frozenset[str] = frozenset()
-    """Arguments that the run provides."""
-    hyphens: bool = True
-    """Whether the words of a name are separated in specs: GeometricMedian is geometric-median."""
-
-
-FAMILIES: Mapping[str, Family] = types.MappingProxyType(
-    {
-        "objectives": Family("objective", "steelyard.objectives"),
-        "sharing": Family("sharing rule", "steelyard.sharing"),
-        "weighing": Family("weighing rule", "steelyard.weighing"),
-        "combining": Family("combining rule", "steelyard.combining"),
-        "attacks": Family("attack", "steelyard.attacks"),
-        "engines": Family("engine", "steelyard.engines"),
-        "datasets": Family("data set", "steelyard.data.sources"),
-        "partitions": Family(
-            "partition", "steelyard.data.partitions", frozenset({"labels", "groups", "clients", "generator"})
-        ),
-        "shifts": Family(
-            "shift", "steelyard.data.shifts", frozenset({"images", "client", "clients", "generator"})
-        ),
-        "observers": Family("observer", "steelyard.observers", hyphens=False),
-        "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes", "client"})),
-    }
+from steelyard.components import (
+    FAMILIES,
+    as_choice,
+    build,
+    complete,
+    expectation,
+    family_of,
+    find,
+    hints_of,
+    names,
+    plain_default,
+    resolve,
+    settings_of,
 )
+from steelyard.importing import leads_to_code
 
-
-def names(family: str) -> dict[str, Factory]:
-    """The members of a family, by the names that specs use."""
-    module = importlib.import_module(FAMILIES[family].module)
-    members = {name: getattr(module, name) for name in module.__all__}
-    spelled = kebab if FAMILIES[family].hyphens else str.lower
-    return {
-        spelled(name): member for name, member in sorted(members.items()) if not inspect.isabstract(member)
-    }
-
-
-def find(family: str, name: str) -> Factory:
-    """The member with this name, or the factory that `"module:factory"` names."""
-    if gate.leads_to_code(name):
-        return gate.load(FAMILIES[family].noun, name)
-    members = names(family)
-    if name not in members:
-        raise unknown(FAMILIES[family].noun, name, members)
-    return members[name]
-
-
-def settings_of(factory: Factory, context: frozenset[str] = frozenset()) -> dict[str, inspect.Parameter]:
-    """The parameters of a factory that a spec may set: all but those in the context."""
-    parameters = inspect.signature(factory).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {one.name: one for one in parameters if one.kind in kinds and one.name not in context}
-
-
-def resolve(
-    what: str,
-    factory: Factory,
-    settings: Mapping[str, Any],
-    context: frozenset[str] = frozenset(),
-    imports: bool = True,
-) -> dict[str, Any]:
-    """Settings, checked and completed with defaults, as plain values that a spec can store."""
-    known, hints = settings_of(factory, context), _hints(factory)
-    parameters = inspect.signature(factory).parameters.values()
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    for key in settings:
-        if key not in known and not open_ended:
-            raise unknown("setting", key, known, of=what)
-    resolved = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" not in value and key in known:
-            value = {**_named(_plain(known[key].default)), **value}
-        resolved[key] = _checked(_place(what, key), value, hints.get(key, Any), imports)
-    for key, parameter in known.items():
-        if key not in resolved and parameter.default is parameter.empty:
-            raise InputError(f"{what} needs the setting {key!r}.")
-        if key not in resolved and is_plain(default := _plain(parameter.default)):
-            resolved[key] = default
-    return resolved
-
-
-def as_choice(where: str, value: Any) -> Mapping[str, Any]:
-    """`"samples"` is short for `{name = "samples"}`."""
-    choice = {"name": value} if isinstance(value, str) else value
-    if not isinstance(choice, Mapping) or not isinstance(choice.get("name"), str):
-        raise InputError(f"{where} should be a name or a table with a name, not {value!r}.")
-    return choice
-
-
-def complete(family: str, choice: Mapping[str, Any], imports: bool = True) -> dict[str, Any]:
-    """A choice such as `{name = "proximal", mu = 0.1}`, checked and completed with defaults.
-
-    Without `imports`, choices that lead to code outside the package are returned as they are.
-    """
-    kind, name = FAMILIES[family], choice["name"]
-    if not imports and gate.leads_to_code(name):
-        return dict(choice)
-    settings = {key: value for key, value in choice.items() if key != "name"}
-    what = f"{kind.noun} {name!r}"
-    return {"name": name, **resolve(what, find(family, name), settings, kind.context, imports)}
+__all__ = [
+    "FAMILIES",
+    "as_choice",
+    "build",
+    "complete",
+    "describe",
+    "essential",
+    "expectation",
+    "find",
+    "names",
+    "resolve",
+    "settings_of",
+]
 
 
 def essential(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:
     """A complete choice without the settings that are at their default; nothing is imported."""
-    if gate.leads_to_code(choice["name"]):
+    if leads_to_code(choice["name"]):
         return dict(choice)
     factory = find(family, choice["name"])
-    known, hints = settings_of(factory, FAMILIES[family].context), _hints(factory)
+    known, hints = settings_of(factory, FAMILIES[family].context), hints_of(factory)
     changed = {
-        key: value for key, value in choice.items() if key not in known or value != _plain(known[key].default)
+        key: value
+        for key, value in choice.items()
+        if key not in known or value != plain_default(known[key].default)
     }
     for key, value in changed.items():
-        if (nested := _family_of(hints.get(key))) and isinstance(value, Mapping):
+        if (nested := family_of(hints.get(key))) and isinstance(value, Mapping):
             changed[key] = essential(nested, value)
     return changed
-
-
-def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
-    """Call the factory of a choice with its settings and those values of the context that it takes."""
-    factory = find(family, choice["name"])
-    hints, parameters = _hints(factory), inspect.signature(factory).parameters
-    arguments = {key: value for key, value in context.items() if key in parameters}
-    for key, value in complete(family, choice).items():
-        if key != "name":
-            nested = _family_of(hints.get(key))
-            arguments[key] = build(nested, value) if nested else value
-    return factory(**arguments)
 
 
 def describe(family: str) -> list[dict[str, Any]]:
@@ -163,70 +59,9 @@ def describe(family: str) -> list[dict[str, Any]]:
             "name": name,
             "about": (inspect.getdoc(member) or "").split("\n")[0],
             "settings": {
-                key: None if parameter.default is parameter.empty else _plain(parameter.default)
+                key: None if parameter.default is parameter.empty else plain_default(parameter.default)
                 for key, parameter in settings_of(member, FAMILIES[family].context).items()
             },
         }
         for name, member in names(family).items()
     ]
-
-
-def _named(default: Any) -> Mapping[str, Any]:
-    """The name of a default choice, so that `base.label_smoothing = 0.1` keeps the default `base`."""
-    return {"name": default["name"]} if isinstance(default, Mapping) else {}
-
-
-def _place(what: str, key: str) -> str:
-    """Where a setting is: "training.lr", or "weighing rule 'samples': cap"."""
-    return f"{what}.{key}" if what.isidentifier() else f"{what}: {key}"
-
-
-def _checked(where: str, value: Any, annotation: Any, imports: bool) -> Any:
-    """The value, validated against its annotation; a setting that is itself a choice is completed."""
-    if nested := _family_of(annotation):
-        return complete(nested, as_choice(where, value), imports)
-    try:
-        return TypeAdapter(annotation).validate_python(value)
-    except ValidationError as error:
-        raise InputError(f"{where} {expectation(error)}, not {value!r}.") from None
-
-
-def expectation(error: ValidationError) -> str:
-    """The expectation of a pydantic error, such as "should be a valid integer"."""
-    message = error.errors()[0]["msg"].split(",")[0]
-    return message.replace("Input should", "should").replace("String should", "should")
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a spec can store the value. Other defaults (a user's `activation=nn.ReLU`) are not stored."""
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return all(is_plain(inner) for inner in value)
-    return value is None or isinstance(value, str | int | float | bool)
-
-
-def _plain(default: Any) -> Any:
-    """A default as a spec stores it: a dataclass becomes a table with its name and settings."""
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        fields = {field.name: _plain(getattr(default, field.name)) for field in dataclasses.fields(default)}
-        return {"name": kebab(type(default).__name__), **fields}
-    return default
-
-
-def _family_of(annotation: Any) -> str | None:
-    """The family whose base class the annotation is: such a setting is itself a choice."""
-    if not (inspect.isclass(annotation) and inspect.isabstract(annotation)):
-        return None
-    matches = (
-        key for key, family in FAMILIES.items() if annotation.__module__.startswith(f"{family.module}.")
-    )
-    return next(matches, None)
-
-
-def _hints(factory: Factory) -> dict[str, Any]:
-    """Annotations by parameter name; empty if they cannot be evaluated at run time."""
-    try:
-        return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
-    except (NameError, TypeError):
-        return {}

@@ -1,0 +1,154 @@
+"""Names work wherever Python takes a component: the same names, settings and errors as in a spec."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import steelyard as sy
+from steelyard.attacks import Gaussian, SignFlip
+from steelyard.combining import TrimmedMean
+from steelyard.engines import Pool, Serial
+from steelyard.errors import InputError
+from steelyard.objectives import CrossEntropy, Proximal
+from steelyard.settings import Server, Training
+from steelyard.sharing import Head
+from steelyard.weighing import Krum, Majority, Samples
+
+CLIENTS = {
+    name: (torch.randn(8, 2, generator=torch.Generator().manual_seed(seed)), torch.arange(8) % 2)
+    for seed, name in enumerate(("lima", "oslo", "pisa"))
+}
+
+
+def federation(**settings: Any) -> sy.Federation:
+    return sy.Federation(CLIENTS, nn.Linear(2, 2), rounds=1, **settings)
+
+
+def test_every_part_of_an_algorithm_has_a_name() -> None:
+    algorithm = sy.Algorithm(
+        objective={"name": "proximal", "mu": 0.3, "base": {"name": "cross-entropy", "label_smoothing": 0.1}},
+        sharing="head",
+        weighing={"name": "krum", "f": 1},
+        combining={"name": "trimmed-mean", "trim": 0.2},
+        training={"lr": 0.5, "steps": 3},
+        server={"clip": "median"},
+    )
+    assert algorithm.objective == Proximal(mu=0.3, base=CrossEntropy(label_smoothing=0.1))
+    assert algorithm.sharing == Head()
+    assert algorithm.weighing == Krum(f=1)
+    assert algorithm.combining == TrimmedMean(trim=0.2)
+    assert algorithm.training == Training(lr=0.5, steps=3)
+    assert algorithm.server == Server(clip="median")
+
+
+def test_a_name_is_the_object_with_its_defaults() -> None:
+    assert sy.Algorithm(weighing="majority") == sy.Algorithm(weighing=Majority())
+    assert sy.Algorithm() == sy.Algorithm(weighing=Samples(), training=Training())
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"weighing": "majorty"}, r"unknown weighing rule 'majorty': did you mean 'majority'\?"),
+        (
+            {"weighing": {"name": "krum", "ff": 2}},
+            r"unknown setting 'ff' of weighing rule 'krum': did you mean 'f'\?",
+        ),
+        ({"weighing": {"f": 2}}, r"weighing should be a name or a table with a name, not \{'f': 2\}\."),
+        (
+            {"objective": {"name": "proximal", "mu": "much"}},
+            r"objective 'proximal': mu should be a valid number.*'much'",
+        ),
+        ({"training": {"lrr": 1}}, r"unknown setting 'lrr' of training: did you mean 'lr'\?"),
+        ({"server": {"quorum": 2.0}}, r"server\.quorum must be from 0 to 1, not 2\.0\."),
+        (
+            {"weighing": 3},
+            r"weighing must be a name, a table with a name, or an object of type Weigher, not 3\.",
+        ),
+        (
+            {"weighing": Majority},
+            r"weighing is the class Majority, not an object of it: write Majority\(\)\.",
+        ),
+        ({"sharing": Majority}, r"sharing is the class Majority, .*: give a Sharing\."),
+        (
+            {"combining": Majority()},
+            r"combining must be a name, .*, or an object of type Combiner, not Majority\(",
+        ),
+        (
+            {"training": 0.1},
+            r"training must be a table of settings, or an object of type Training, not 0\.1\.",
+        ),
+        (
+            {"server": Training()},
+            r"server must be a table of settings, or an object of type Server, not Training\(",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_as_in_a_spec(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        sy.Algorithm(**settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_federation_takes_engines_and_attacks_by_name() -> None:
+    made = federation(
+        engine={"name": "pool", "workers": 2},
+        adversaries={"oslo": "sign-flip", "pisa": {"name": "gaussian", "scale": 2.0}},
+    )
+    assert made.engine == Pool(workers=2)
+    assert made.adversaries == {"oslo": SignFlip(), "pisa": Gaussian(scale=2.0)}
+    assert federation(engine="serial").engine == Serial()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"engine": "pol"}, "unknown engine 'pol': did you mean 'pool'"),
+        ({"engine": {"name": "pool", "worker": 2}}, "unknown setting 'worker' of engine 'pool'"),
+        ({"engine": 2}, "engine must be a name, a table with a name, or an object of type Engine, not 2"),
+        ({"engine": Pool}, r"engine is the class Pool, not an object of it: write Pool\(\)"),
+        ({"adversaries": {"oslo": "sign-flop"}}, "unknown attack 'sign-flop': did you mean 'sign-flip'"),
+        ({"adversaries": {"oslo": 3}}, r"adversaries\['oslo'\] must be a name"),
+        (
+            {"adversaries": ["oslo"]},
+            r"adversaries must be a table of clients and their attacks, not \['oslo'\]",
+        ),
+        ({"algorithm": "fedavg"}, "algorithm must be an Algorithm, not 'fedavg'"),
+    ],
+)
+def test_a_mistake_in_a_federation_is_one_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        federation(**settings)
+
+
+def test_code_of_ones_own_has_a_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_rules.py").write_text(
+        "from steelyard.weighing import Krum\n\ndef mine(f: int = 1):\n    return Krum(f=f)\n\n"
+        "def wrong():\n    return 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert sy.Algorithm(weighing={"name": "own_rules:mine", "f": 2}).weighing == Krum(f=2)
+        with pytest.raises(
+            InputError, match="weighing: 'own_rules:wrong' returned an object of type int, not Weigher"
+        ):
+            sy.Algorithm(weighing="own_rules:wrong")
+    finally:
+        sys.modules.pop("own_rules", None)
+
+
+def test_rules_for_a_loop_of_ones_own_are_named_in_the_same_way() -> None:
+    updates = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    wanted = sy.weigh(updates, Krum(f=1)).weights
+    for rule, settings in (("krum", {"f": 1}), ({"name": "krum", "f": 1}, {}), ({"name": "krum"}, {"f": 1})):
+        assert torch.equal(sy.weigh(updates, rule, **settings).weights, wanted)
+    with pytest.raises(InputError, match="rule is the class Krum"):
+        sy.weigh(updates, Krum)  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match="rule must be a name, a table with a name, or an object of type Weigher, not 3"
+    ):
+        sy.weigh(updates, 3)  # type: ignore[arg-type]
