@@ -63,7 +63,7 @@ def test_torch_data_sets_bytes_and_populations_fit_too(dtype: torch.dtype) -> No
     labels = np.arange(24) % 2
     for clients in (
         {"a": Rows(), "b": (INPUTS, labels)},
-        {"a": (pixels, labels)},
+        {"a": examples(pixels, labels, std=1)},
         sy.Population("ab", lambda name: (INPUTS, labels)),
     ):
         result = sy.Federation(clients, model(2, dtype), rounds=1, engine=Serial()).run()

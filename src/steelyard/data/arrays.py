@@ -33,7 +33,7 @@ def from_arrays(
     if scaled and not (isinstance(tables, Tensor) and has_bytes):
         raise InputError(f"{name}: mean and std scale one array of bytes; scale other inputs yourself.")
     if has_bytes and not scaled:
-        warnings.warn(BYTES, SteelyardWarning, stacklevel=_outside())
+        warn_caller(BYTES)
     rows = torch.arange(size)
     if not isinstance(tables, Tensor) or labels is None:
         return ArrayExamples(tables, labels, rows, double=False)
@@ -118,9 +118,9 @@ def _numbers(given: Any, usual: float) -> tuple[float, ...]:
     return tuple(torch.as_tensor(given, dtype=torch.float64).flatten().tolist())
 
 
-def _outside() -> int:
-    """How far up the stack the code lies that called steelyard, for warnings."""
-    level, frame = 1, sys._getframe(1)
+def warn_caller(message: str) -> None:
+    """Warn at the line of the user's code that called steelyard."""
+    level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "steelyard":
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(message, SteelyardWarning, stacklevel=level)

@@ -61,7 +61,8 @@ class Client:
         if not callable(self._test):
             return self._test
         with seeded(0, self.id, "test data"):  # the same data in whichever process they are first used
-            return self._check_test(self._test())
+            found = self._test()
+        return self._check_test(self._test if isinstance(found, Iterator) else found)
 
     @property
     def own_code(self) -> bool:

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from steelyard.data.array_examples import ArrayExamples, Examples, count_unusable
 from steelyard.data.arrays import Numbers, from_arrays
 from steelyard.data.batches import split_dict
 from steelyard.data.dataset_examples import Collate, DatasetExamples, from_dataset
+from steelyard.data.hugging_face import as_torch, is_hugging_face
+from steelyard.data.stream_examples import StreamExamples, from_stream
 from steelyard.errors import InputError
 
 __all__ = [
@@ -18,12 +20,13 @@ __all__ = [
     "ArrayExamples",
     "DatasetExamples",
     "Examples",
+    "StreamExamples",
     "count_unusable",
     "examples",
     "share_a_table",
 ]
 
-AnyExamples = Examples | ArrayExamples | DatasetExamples
+AnyExamples = Examples | ArrayExamples | DatasetExamples | StreamExamples
 
 
 def share_a_table(data: AnyExamples, other: AnyExamples | None) -> bool:
@@ -44,12 +47,13 @@ def examples(
     std: Numbers | None = None,
     name: str = "data",
 ) -> AnyExamples:
-    """Examples from what you have: arrays, or a map-style torch `Dataset`.
+    """Examples from what you have: arrays, a torch `Dataset`, or a `DataLoader`.
 
     Args:
         data: arrays or tensors that have a row for each example: (inputs, targets), (x1, x2, targets),
             ((x1, x2), targets), or a dict of them, whose targets are under `target`, "labels", "label",
-            "targets", "target" or "y". Or a data set whose items are pairs, longer tuples, dicts or tensors.
+            "targets", "target" or "y". Or a data set, of torch or Hugging Face, whose items are pairs, longer
+            tuples, dicts or tensors. Or a `DataLoader`, or a function without arguments that returns one.
         targets: the targets, if `data` are the inputs alone.
         target: the name of the targets in a dict.
         collate_fn: makes a batch of a list of items, as in a `DataLoader`.
@@ -66,16 +70,24 @@ def examples(
         return from_arrays(*arrays, name, mean, std)
     if mean is not None or std is not None:
         raise InputError(f"{name}: mean and std are for arrays of bytes; scale items in the data set.")
+    is_readable = hasattr(data, "__iter__") or hasattr(data, "__getitem__") or callable(data)
+    if isinstance(data, tuple | Tensor | np.ndarray | str | type) or not is_readable:
+        kind = data.__name__ if isinstance(data, type) else type(data).__name__
+        raise InputError(f"{name}: give (inputs, targets), a torch Dataset or a DataLoader, not {kind}.")
+    if is_hugging_face(data):
+        data = as_torch(data, target, name)
     map_style = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    if isinstance(data, tuple | Tensor | np.ndarray | str | Mapping) or not map_style:
-        kind = f"{len(data)} tensors" if isinstance(data, tuple) else type(data).__name__
-        raise InputError(f"{name}: give (inputs, targets) or a map-style torch Dataset, not {kind}.")
-    return from_dataset(data, collate_fn, target, name)
+    if map_style and not isinstance(data, DataLoader | IterableDataset):
+        return from_dataset(data, collate_fn, target, name)
+    return from_stream(data, collate_fn, target, name)
 
 
 def _as_arrays(data: Any, target: str | None, name: str) -> tuple[Any, Any] | None:
     """Inputs and targets if the data are arrays, and None if they are items of a data set or no data."""
     if isinstance(data, Mapping):
+        if data and all(is_hugging_face(part) for part in data.values()):
+            splits = ", ".join(map(repr, data))
+            raise InputError(f"{name}: these are several splits of data ({splits}); give one of them.")
         return split_dict(data, target, name)
     is_list_of_items = isinstance(data, list) and (
         len(data) != 2 or isinstance(data[0], tuple) or all(isinstance(item, Mapping) for item in data)

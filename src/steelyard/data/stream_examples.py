@@ -1,0 +1,195 @@
+"""Examples that come batch after batch: from a `DataLoader`, an `IterableDataset`, or a function of them."""
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from steelyard.data.arrays import warn_caller
+from steelyard.data.batches import Batch, cast_all, size_of, split
+from steelyard.data.dataset_examples import Collate, collated, joined_labels
+from steelyard.errors import InputError
+from steelyard.seeds import seeded
+
+LOOK = 256  # examples of a batch that is read to count
+
+
+class StreamExamples:
+    """Examples in the order in which they come; each pass reads them from the beginning.
+
+    A `DataLoader` keeps its own batch size, order and `collate_fn`. It is read in the process of the client,
+    without workers of its own: then the same seed gives the same batches wherever a client is simulated.
+    """
+
+    columns: None = None
+    input_shape: None = None
+
+    def __init__(
+        self,
+        source: Any,
+        collate_fn: Collate | None = None,
+        target: str | None = None,
+        name: str = "data",
+        double: bool | None = None,
+    ) -> None:
+        """`source` is a `DataLoader`, a function that returns an iterable of batches, or iterable items."""
+        self.source, self.collate_fn, self.target, self.name = source, collate_fn, target, name
+        self.double = double
+
+    def passes(self, batch_size: int) -> Iterator[Batch]:
+        """One pass over all batches. Items that are not in batches yet come `batch_size` at a time.
+
+        Random orders and transforms draw from the global generators (`seeds.seeded`).
+        """
+        for found in self._collated(batch_size):
+            try:
+                inputs, targets = split(found, self.target)
+            except InputError as error:
+                raise InputError(f"{self.name}: {error}") from None
+            yield cast_all(inputs, self.double), cast_all(targets, self.double)
+
+    def __len__(self) -> int:
+        """The number of examples of a pass. If the source does not know it, one pass is made to count."""
+        return self._size
+
+    @cached_property
+    def _size(self) -> int:
+        known = _known_size(self.source)
+        return sum(size_of(inputs) for inputs, _ in self._look("count")) if known is None else known
+
+    @property
+    def labels(self) -> Tensor:
+        """The targets of one pass, in its order, which another pass may not have; to count classes."""
+        return joined_labels([targets for _, targets in self._look("labels")], self.double, self.name)
+
+    @property
+    def rows(self) -> NoReturn:
+        raise self._refusal()
+
+    def take(self, positions: Tensor) -> NoReturn:
+        raise self._refusal()
+
+    def batch(self, positions: Tensor) -> NoReturn:
+        raise self._refusal()
+
+    def span(self, start: int, stop: int) -> NoReturn:
+        raise self._refusal()
+
+    def to(self, dtype: torch.dtype) -> "StreamExamples":
+        """The same examples for a model of this floating-point type."""
+        double = dtype == torch.float64
+        if self.double == double:
+            return self
+        changed = copy.copy(self)
+        changed.double = double
+        return changed
+
+    def _refusal(self) -> InputError:
+        return InputError(
+            f"{self.name}: single examples are needed, but the data come batch after batch; give arrays or a "
+            "map-style torch Dataset."
+        )
+
+    def _look(self, purpose: str) -> Iterator[Batch]:
+        """A pass that leaves the global generators as they were, with errors that name the data."""
+        with seeded(0, purpose):
+            try:
+                yield from self.passes(LOOK)
+            except InputError:
+                raise
+            except Exception as error:
+                kind = type(error).__name__
+                raise InputError(f"{self.name}: the data cannot be read: {kind}: {error}.") from error
+
+    def _collated(self, batch_size: int) -> Iterable[Any]:
+        """Batches as the source gives them."""
+        source, is_function = self.source, is_factory(self.source)
+        if is_function:
+            source = source()
+        if isinstance(source, DataLoader):
+            _seed_generators(source)
+            return _in_this_process(source)
+        if not is_function:
+            return _batched(source, batch_size, self.collate_fn, self.name)
+        if isinstance(source, tuple | Mapping | Tensor | str) or not hasattr(source, "__iter__"):
+            raise InputError(
+                f"{self.name}: the function must return batches, as a DataLoader does, not "
+                f"{type(source).__name__}; give arrays themselves."
+            )
+        batches: Iterable[Any] = source
+        return batches
+
+
+def from_stream(source: Any, collate_fn: Collate | None, target: str | None, name: str) -> StreamExamples:
+    """Examples from a `DataLoader`, an iterable of items, or a function that returns batches."""
+    if collate_fn is not None and (isinstance(source, DataLoader) or is_factory(source)):
+        raise InputError(f"{name}: the data come in batches; give the collate_fn to their DataLoader.")
+    if isinstance(source, Iterator):
+        raise InputError(
+            f"{name}: {type(source).__name__} can be read only once; give a function that returns a new one."
+        )
+    if isinstance(source, DataLoader) and source.num_workers > 0:
+        warn_caller(
+            f"{name}: the {source.num_workers} workers of the DataLoader are not used, so that every engine "
+            "reads the same batches."
+        )
+    return StreamExamples(source, collate_fn, target, name)
+
+
+def is_factory(source: Any) -> bool:
+    """Whether it is a function to call for every pass; a class is not."""
+    return callable(source) and not isinstance(source, type) and not hasattr(source, "__iter__")
+
+
+def _batched(items: Iterable[Any], size: int, collate_fn: Collate | None, name: str) -> Iterator[Any]:
+    """Items in batches of `size`."""
+    iterator = iter(items)
+    while found := list(itertools.islice(iterator, size)):
+        yield collated(found, collate_fn, name)
+
+
+def _known_size(source: Any) -> int | None:
+    """The number of examples of a pass, if it is known without one."""
+    if not isinstance(source, DataLoader):
+        return None if is_factory(source) else _length(source)
+    is_iterable = isinstance(source.dataset, torch.utils.data.IterableDataset)
+    ordered = source.dataset if is_iterable or source.batch_size is None else source.sampler
+    size = _length(ordered)
+    if size is not None and source.batch_size and source.drop_last:
+        size -= size % source.batch_size
+    return size
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _seed_generators(loader: DataLoader[Any]) -> None:
+    """Seed the generators of a loader from torch's own, so that a pass repeats wherever it is made."""
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    holders: tuple[Any, ...] = (loader, *samplers, loader.batch_sampler)
+    found = [getattr(holder, "generator", None) for holder in holders]
+    for generator in {id(each): each for each in found if isinstance(each, torch.Generator)}.values():
+        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+
+
+def _in_this_process(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """The same loader without workers, which a simulated client's process may not start."""
+    changed = copy.copy(loader)
+    without = {
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "timeout": 0,
+        "pin_memory": False,
+        "_iterator": None,
+    }
+    vars(changed).update(without)
+    return changed
