@@ -128,3 +128,11 @@ def test_spec_prints_a_file_that_runs_as_it_is(place: Path) -> None:
     assert load_spec("mine.toml") == load_spec("fedprox", dict(map(parse_override, words[1:])))
     assert json.loads(output(steelyard("spec", *words, "--json")))["objective"]["mu"] == 0.3
     assert output(steelyard("run", "mine.toml"))
+
+
+def test_the_header_of_a_run_says_what_was_changed() -> None:
+    text = output(steelyard("run", "fedavg", "weighing=majority", *QUICK))
+    name = "fedavg+rounds=2+data.clients=3+weighing=majority+training.steps=2"
+    assert text.startswith(f"{name}  digits")
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.endswith(f"-{name}-s0")

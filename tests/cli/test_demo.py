@@ -48,7 +48,7 @@ def test_all_rules_are_given_the_same_federation_and_the_seed_reaches_it() -> No
 @pytest.mark.parametrize("words", [("fedavg", "rounds=1"), ("rounds=1",)])
 def test_with_any_word_it_is_an_ordinary_run(words: tuple[str, ...]) -> None:
     summary = json.loads(output(steelyard("run", *words, "data.clients=2", "--json")))
-    assert (summary["name"], len(summary["clients"])) == ("fedavg", 2)
+    assert (summary["name"], len(summary["clients"])) == ("fedavg+rounds=1+data.clients=2", 2)
 
 
 def test_the_preset_can_be_run_and_changed() -> None:

@@ -83,7 +83,7 @@ def test_the_spec_on_disk_is_the_one_that_ran(tmp_path: Path) -> None:
     spec = load_spec(recorded(result).path / "spec.toml")
     assert spec == load_spec(None, {**QUICK, "seed": 3})
     assert recorded(result).meta["fingerprint"] == spec.fingerprint()
-    assert recorded(result).path.name.endswith("-fedavg-s3")
+    assert recorded(result).path.name.endswith("-fedavg+rounds=3+data.clients=4+training.steps=3-s3")
 
 
 def test_the_same_seed_gives_equal_tables_and_the_same_model_to_the_byte(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Watcher:
 
     @contextmanager
     def __call__(self, spec: Spec) -> Iterator[Observer]:
-        self.started.append((spec.name, spec.seed))
+        self.started.append((spec.name.partition("+")[0], spec.seed))
         yield self._observe
 
     def _observe(self, round: Round) -> None:

@@ -203,7 +203,7 @@ def compare(
         numbers,
         overrides,
         out,
-        lambda spec: progress(stderr(), f"{spec.name} seed {spec.seed}", spec.rounds),
+        lambda spec: progress(stderr(), f"seed {spec.seed}, {spec.name}", spec.rounds),
         permission(trust),
     )
     show_values({"seeds": numbers, "rows": rows}, lambda: comparison_report(rows, numbers), as_json)

@@ -1,13 +1,12 @@
 """The command `steelyard calibration`."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from steelyard.cli.shared import Json, Trust, check_files, guarded, permission, show_values, stderr
+from steelyard.cli.short_names import short_names
 from steelyard.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def calibration(
     with stderr().status("predicting") as status:
         scored = {
             name + (f" at T = {values['temperature']:.2f}" if values["temperature"] else ""): (values, bins)
-            for name, path in zip(_names(runs), runs, strict=True)
+            for name, path in zip(short_names(runs), runs, strict=True)
             for values, bins in _scores(path, permission(trust, status))
         }
         if png is not None:
@@ -64,12 +63,6 @@ def calibration(
 
     models = [values for values, _ in scored.values()]
     show_values({"models": models, "png": None if png is None else str(png)}, view, as_json)
-
-
-def _names(runs: Sequence[Path]) -> list[str]:
-    """The folders' names without their time stamps, or the full paths if two of those are equal."""
-    short = [re.sub(r"^\d{8}-\d{6}-", "", path.resolve().name) for path in runs]
-    return short if len(set(short)) == len(runs) else [str(path) for path in runs]
 
 
 def _scores(path: Path, trust: "Permission") -> "list[Scored]":

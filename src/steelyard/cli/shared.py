@@ -59,11 +59,19 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """(presets and files, overrides): words with "=" are overrides."""
+    """(presets and files, overrides): words that begin with `key=` are overrides.
+
+    The folder of a run may have "=" in its name, as in runs/20261115-220936-fedavg+rounds=5-s0/spec.toml.
+    """
     from steelyard.specs.sources import parse_override
 
-    targets = [word for word in words if "=" not in word]
-    return targets, dict(parse_override(word) for word in words if "=" in word)
+    targets = [word for word in words if "=" not in word or not is_override(word)]
+    return targets, dict(parse_override(word) for word in words if word not in targets)
+
+
+def is_override(word: str) -> bool:
+    """Whether all before the first "=" can be the key of a setting, or is missing."""
+    return re.fullmatch(r"[\w.-]*", word.partition("=")[0]) is not None
 
 
 def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]:

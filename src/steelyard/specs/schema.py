@@ -5,7 +5,7 @@ Settings come from defaults < preset < file < `key=value` overrides; the later w
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import (
@@ -22,6 +22,7 @@ from pydantic import (
 from steelyard.errors import InputError, unknown
 from steelyard.settings import Server, Training
 from steelyard.specs import fingerprints, gate, registry, sources
+from steelyard.specs.naming import named_after
 from steelyard.specs.sources import Source, Table
 
 
@@ -48,10 +49,13 @@ def choices(field: str, family: str) -> BeforeValidator:
 def settings(name: str, factory: type) -> BeforeValidator:
     """Validator of a field that holds the settings of a dataclass."""
 
-    def complete(value: Any) -> Table:
+    def complete(value: Any, info: ValidationInfo) -> Table:
         if not isinstance(value, Mapping):
             raise InputError(f"{name} should be a table, not {value!r}.")
-        return registry.resolve(name, factory, value)
+        found = registry.resolve(name, factory, value, imports=_imports(info))
+        if not gate.code_names(found):
+            factory(**found)  # refuses settings that make no sense together
+        return found
 
     return BeforeValidator(complete)
 
@@ -63,8 +67,8 @@ def _imports(info: ValidationInfo) -> bool:
 
 def _file_name(name: str) -> str:
     """The name, if it is a valid part of a folder's name."""
-    if not re.fullmatch(r"[\w.+-]+", name):
-        raise InputError(f"may contain only letters, digits and . _ + -, not {name!r}.")
+    if not re.fullmatch(r"[\w.+=-]+", name):
+        raise InputError(f"may contain only letters, digits and . _ + = -, not {name!r}.")
     return name
 
 
@@ -105,7 +109,14 @@ class Spec(Section):
     rounds: int = Field(30, ge=1)
     clients_per_round: int | None = Field(None, ge=1)
     evaluate_every: int = Field(1, ge=1)
+    validation: float | None = Field(None, gt=0, lt=1)
+    """The share of its training data that each client holds out, to choose the best model by."""
+    monitor: str | None = None
+    """The metric by which the best model is chosen: by default accuracy, or mse, on validation data."""
+    mode: Literal["min", "max"] | None = None
+    """Whether a smaller or a larger value of it is better, where that is not known."""
     patience: int | None = Field(None, ge=1)
+    """Stop after this many evaluations without a better value of that metric."""
     round_seconds: float | None = Field(None, gt=0)
     """A deadline: clients that have not answered by then have failed in this round."""
     engine: Annotated[Table, choice("engine", "engines")] = {"name": "auto"}
@@ -156,11 +167,16 @@ def load_spec(
     """The spec of a preset's name, a TOML file or a table, with overrides such as {"data.clients": 20}.
 
     A file that names code is refused without `trust`, see `gate`. Without `imports`, nothing is imported or
-    refused: the settings of such code are not checked, and the spec can be shown but not run.
+    refused: the settings of such code are not checked, and the spec can be shown but not run. Overrides are
+    added to the name, see `naming`, unless they set it.
     """
-    merged: Table = Spec().model_dump()
-    for layer in (*sources.read(source, trust if imports else True), sources.expand(overrides or {})):
-        merged = sources.merge(merged, layer)
+    base: Table = Spec().model_dump()
+    for layer in sources.read(source, trust if imports else True):
+        base = sources.merge(base, layer)
+    changes = sources.expand(overrides or {})
+    merged = sources.merge(base, changes)
+    if "name" not in changes:
+        merged["name"] = named_after(base, merged)
     if isinstance(merged["data"], dict) and merged["data"].get("seed") is None:
         merged["data"]["seed"] = merged["seed"]
     try:

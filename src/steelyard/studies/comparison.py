@@ -38,7 +38,7 @@ def compare(
     rows = []
     for source, per_seed in zip(sources, specs, strict=True):
         runs = [_run(spec, finished, unfinished, out, watch) for spec in per_seed]
-        name = str(source) if isinstance(source, str | Path) else per_seed[0].name
+        name = str(source) if isinstance(source, str | Path) else load_spec(source).name
         rows.append({"name": name, "metrics": _scores(runs), "runs": [str(run.path) for run in runs]})
     return rows
 
