@@ -11,6 +11,7 @@ from torch import Tensor
 
 from steelyard.data.array_examples import ArrayExamples, Examples
 from steelyard.data.batches import leaves, whole_as_int64
+from steelyard.data.data_frames import is_frame, is_series, matrix_of, targets_of
 from steelyard.errors import InputError, SteelyardWarning
 
 BYTES = (
@@ -24,9 +25,9 @@ def from_arrays(
     inputs: Any, targets: Any, name: str, mean: Numbers | None = None, std: Numbers | None = None
 ) -> Examples | ArrayExamples:
     """Examples from arrays that have a row for each example: one array, or a tuple or dict of them."""
-    on_disk = any(is_on_disk(leaf) for _, leaf in leaves((inputs, targets)))
+    on_disk = is_on_disk(inputs) or is_on_disk(targets)
     tables = _tables(inputs, name)
-    labels = None if targets is None else _targets(targets, name)
+    labels = None if targets is None else as_targets(targets, name)
     size = _check_lengths(tables, labels, name)
     has_bytes = any(table.dtype == torch.uint8 for _, table in leaves(tables))
     scaled = mean is not None or std is not None
@@ -44,7 +45,9 @@ def from_arrays(
 
 
 def as_tensor(values: Any, name: str) -> Tensor:
-    """A tensor of an array, a list or a series, in the same memory where that is possible."""
+    """A tensor of an array, a list, a series or a frame, in the same memory where that is possible."""
+    if is_series(values) or is_frame(values):
+        return matrix_of(values, name)
     try:
         if isinstance(values, np.ndarray) and not values.flags.writeable:
             with warnings.catch_warnings():  # nothing writes into the tables of examples
@@ -73,8 +76,10 @@ def _tables(inputs: Any, name: str) -> Any:
     return as_tensor(inputs, name)
 
 
-def _targets(targets: Any, name: str) -> Tensor:
+def as_targets(targets: Any, name: str) -> Tensor:
     """Class numbers as int64, other numbers as float32 or float64, and several labels at once as bool."""
+    if is_series(targets) or is_frame(targets):
+        return targets_of(targets, name)
     labels = as_tensor(targets, name)
     if labels.dim() > 1 and is_on_disk(targets):
         return labels  # converted batch by batch

@@ -4,13 +4,14 @@ import bisect
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from steelyard.data.data_frames import FrameForm, Target, form_of
 from steelyard.data.dataset_examples import Collate
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, examples
 from steelyard.errors import InputError
@@ -37,7 +38,7 @@ class Client:
         held_out: Any = None,
         model: nn.Module | None = None,
         *,
-        target: str | None = None,
+        target: Target | None = None,
         collate_fn: Collate | None = None,
     ) -> None:
         """`train`, `test` and `held_out` are anything that `sy.examples` takes.
@@ -54,7 +55,10 @@ class Client:
             None if held_out is None else examples(held_out, name=f"client {id!r}, held out", **self._options)
         )
         self.model, self._dtype = model, torch.float32
+        self.form = form_of([self.train, self.held_out], f"client {id!r}, train")
         self._test = test if callable(test) else self._check_test(test)
+        if self.form is not None:
+            vars(self).update(self._in_form(self.form))
 
     @cached_property
     def test(self) -> AnyExamples | None:
@@ -76,10 +80,8 @@ class Client:
         """The same client with data for models of this floating-point type, unless it has its own model."""
         if self.model is not None:
             dtype = input_dtype(self.model)
-        parts = {"train": self.train, "held_out": self.held_out, "_test": self._test}
-        if callable(self._test):  # converted when it is called
-            del parts["_test"]
-        changed = {name: None if part is None else part.to(dtype) for name, part in parts.items()}
+        parts = self.parts
+        changed = {name: part.to(dtype) for name, part in parts.items()}
         if dtype == self._dtype and all(changed[name] is part for name, part in parts.items()):
             return self
         client = copy.copy(self)
@@ -87,10 +89,31 @@ class Client:
         vars(client).update(changed, _dtype=dtype)
         return client
 
+    def with_form(self, form: FrameForm) -> "Client":
+        """The same client with the columns of its frames in the order of this form."""
+        client = copy.copy(self)
+        vars(client).pop("test", None)
+        vars(client).update(self._in_form(form), form=form)
+        return client
+
+    @property
+    def parts(self) -> dict[str, AnyExamples]:
+        """Its examples by the name of their attribute; test data that a function will return are left out."""
+        found = {"train": self.train, "held_out": self.held_out, "_test": self._test}
+        return {name: part for name, part in found.items() if part is not None and not callable(part)}
+
+    def _in_form(self, form: FrameForm) -> dict[str, AnyExamples]:
+        words = {"train": "train", "held_out": "held out", "_test": "test"}
+        return {
+            name: form.fit(part, f"client {self.id!r}, {words[name]}") for name, part in self.parts.items()
+        }
+
     def _check_test(self, data: Any) -> AnyExamples | None:
         if data is None:
             return None
-        return examples(data, name=f"client {self.id!r}, test", **self._options).to(self._dtype)
+        where = f"client {self.id!r}, test"
+        found = examples(data, name=where, **self._options).to(self._dtype)
+        return found if self.form is None else self.form.fit(found, where)
 
 
 def input_dtype(model: nn.Module) -> torch.dtype:
@@ -125,6 +148,8 @@ class Population(Mapping[ClientId, Client]):
         self._make, self.dtype = make, torch.float32
         self.keep = self._limit = keep
         self._recent: dict[ClientId, Client] = {}
+        self.form: FrameForm | None = None
+        """The columns of the first client that was created from a frame; those of others are put in order."""
         _check_ids(self.ids)
 
     def __len__(self) -> int:
@@ -150,7 +175,11 @@ class Population(Mapping[ClientId, Client]):
         if id not in self:
             raise KeyError(id)
         with seeded(0, id, "make") if self.own_code else nullcontext():
-            return _as_client(id, self._make(id)).to(self.dtype)
+            client = _as_client(id, self._make(id)).to(self.dtype)
+        if client.model is not None or client.form is None:
+            return client
+        self.form = self.form or client.form
+        return client.with_form(self.form)
 
     @property
     def own_code(self) -> bool:
@@ -202,7 +231,35 @@ def as_clients(
             )
     ordered = sorted(clients, key=lambda client: client.id)
     _check_ids([client.id for client in ordered])
-    return {client.id: _not_empty(client).to(dtype) for client in ordered}
+    found = {client.id: _not_empty(client).to(dtype) for client in ordered}
+    form = _common_form(found)
+    if form is None:
+        return found
+    return {
+        id: client if client.model is not None else client.with_form(form) for id, client in found.items()
+    }
+
+
+def in_form_of(clients: Mapping[ClientId, Client], test: AnyExamples | None) -> AnyExamples | None:
+    """A common test set with its columns in the order of the clients' columns."""
+    if test is None or test.columns is None:
+        return test
+    form = _form_of_population(clients) if isinstance(clients, Population) else _common_form(clients)
+    return test if form is None else form.fit(test, "the test set")
+
+
+def _common_form(clients: Mapping[ClientId, Client]) -> FrameForm | None:
+    """The columns of the first client whose data came from a frame, for clients that share a model."""
+    shared = [client for client in clients.values() if client.model is None and client.form is not None]
+    if not shared:
+        return None
+    return form_of([part for client in shared for part in client.parts.values()], f"client {shared[0].id!r}")
+
+
+def _form_of_population(clients: Population) -> FrameForm | None:
+    with suppress(Exception):  # a client that cannot be created fails by name in a round
+        clients[clients.ids[0]]
+    return clients.form
 
 
 def _as_client(id: ClientId, data: Any) -> Client:
