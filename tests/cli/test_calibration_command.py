@@ -8,7 +8,6 @@ from calls import QUICK, output, steelyard
 
 from steelyard.runs.reader import Run
 
-
 NAME = "fedavg+data.holdout=0.2"  # without what both runs have
 
 

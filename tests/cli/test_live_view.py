@@ -47,10 +47,10 @@ def test_a_run_in_eighty_columns(tmp_path: Path, variables: dict[str, str]) -> N
     lines = re.split(r"[\r\n]+", SEQUENCE.sub("", text))
     assert bool(COLOUR.search(text)) == (not variables)
     for part in (
-        r"fedavg  .* round \d of 3 .*\d:\d\d:\d\d left",
+        r"fedavg\+.*=4  .* round \d of 3 .*\d:\d\d:\d\d left",
         r"scores  .*accuracy 0\.\d{3}",
         "weighed down",
     ):
         assert any(re.search(part, line) for line in lines), part
-    live = [line for line in lines if re.match("fedavg .* left|scores|weighed down", line)]
+    live = [line for line in lines if re.match("fedavg.* left|scores|weighed down", line)]
     assert all(cell_len(line) <= 80 for line in live)

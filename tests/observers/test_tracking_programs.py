@@ -81,7 +81,8 @@ def test_one_run_with_all_four_trackers(tmp_path: Path, store: str) -> None:
 
     client = MlflowClient(store)
     (run,) = client.search_runs([client.get_experiment_by_name("steelyard").experiment_id])
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "fedavg+rounds=2+data.clients=3+training.steps=1")
+    name = "fedavg+rounds=2+data.clients=3+training.steps=1"
+    assert (run.info.status, run.info.run_name) == ("FINISHED", name)
     assert history(store, run.info.run_id, "accuracy") == accuracies
     assert history(store, run.info.run_id, "clients/client-1/weight") == weights
     assert len(history(store, run.info.run_id, "clients/client-2/accuracy")) == 2

@@ -15,6 +15,7 @@ from steelyard.server.logs import MAX_REJECTED, log_round
 from steelyard.types import Round
 
 SMALL = {"data.clients": 3, "training.steps": 1}
+NAME = "fedavg+rounds=2+data.clients=3+training.steps=1"
 
 
 def messages(caplog: pytest.LogCaptureFixture, name: str = "steelyard") -> list[str]:
@@ -27,7 +28,7 @@ def test_every_round_is_a_line_with_its_figures(caplog: pytest.LogCaptureFixture
     rounds = messages(caplog, "steelyard.server")
     assert len(rounds) == 2
     assert rounds[1].startswith(f"round 2: 3 used, 0 rejected, accuracy {result.accuracy:.4f}, loss ")
-    assert messages(caplog, "steelyard.runs") == ["fedavg+rounds=2+data.clients=3+training.steps=1 begins: 2 rounds, not recorded"]
+    assert messages(caplog, "steelyard.runs") == [f"{NAME} begins: 2 rounds, not recorded"]
 
 
 def test_clients_that_were_not_used_are_named_with_the_reason_on_one_line(
@@ -72,7 +73,7 @@ def test_saved_states_and_a_resumed_run(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.DEBUG, "steelyard"):
         sy.resume(path)
     said = messages(caplog, "steelyard.runs")
-    assert said[0].startswith(f"{path.name[16:-3]} goes on after round 1: 2 rounds, recorded in ")
+    assert said[0].startswith(f"{NAME} goes on after round 1: 2 rounds, recorded in ")
     assert said[-1] == f"saved the state after round 2 in {path.resolve()}"
     levels = {record.levelno for record in caplog.records if "saved the state" in record.getMessage()}
     assert levels == {logging.DEBUG}

@@ -18,7 +18,7 @@ from steelyard.specs.schema import load_spec
         ({"weighing": {"name": "krum", "f": 3}}, "fedprox+weighing=krum+weighing.f=3"),
         ({"training.lr": 0.001, "rounds": 5}, "fedprox+rounds=5+training.lr=0.001"),
         ({"training.lr": 1e-05}, "fedprox+training.lr=1e-05"),
-        ({"clients_per_round": 3, "data.shift": "rotation"}, "fedprox+clients_per_round=3+data.shift=rotation"),
+        ({"patience": 3, "data.shift": "rotation"}, "fedprox+patience=3+data.shift=rotation"),
         ({"model": "mlp", "weighing": "samples"}, "fedprox"),  # as before
         ({"seed": 4, "engine": "pool", "spill": True}, "fedprox"),  # not part of a name
         ({"adversaries.extra": True}, "fedprox+adversaries.extra=true"),

@@ -71,7 +71,7 @@ def test_a_cell_is_what_run_would_run_with_the_same_changes(file: Path) -> None:
         if (*each.place, each.spec.seed) == ("skewed", "careful", "0.01", 1)
     ]
     changes = {
-        "name": "my-grid",
+        "name": cell.spec.name,
         "data.clients": 3,
         "training.steps": 2,
         "rounds": 4,
@@ -85,6 +85,7 @@ def test_a_cell_is_what_run_would_run_with_the_same_changes(file: Path) -> None:
     assert cell.spec == load_spec("fedprox", {**changes, "engine": "serial"})
     assert cell.spec.fingerprint() == alone.fingerprint()
     assert cell.spec.data.seed == 1
+    assert cell.spec.name.startswith("my-grid+rounds=4+data.partition.alpha=0.1+weighing=uniform")
 
 
 def test_options_replace_the_axes_of_the_file(file: Path) -> None:
