@@ -32,6 +32,10 @@ class ObserverWarning(SteelyardWarning):
     """An observer of a run failed; the run goes on without it."""
 
 
+class SelectionWarning(SteelyardWarning):
+    """A model is chosen on data that should only test it."""
+
+
 LARGEST = sys.float_info.max
 
 

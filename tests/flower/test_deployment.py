@@ -78,6 +78,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"classes": 0}, "classes: "),
     ({"dealt": "yes"}, "dealt: "),
     ({"test": 7}, "test: "),
+    ({"validation": 7}, "validation: "),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.runs import writer
-from steelyard.runs.folder import MODEL
+from steelyard.runs.folder import BEST, MODEL
 from steelyard.runs.reader import Run, runs_in
 from steelyard.server.federation import Observer
 from steelyard.types import Round
@@ -49,6 +49,10 @@ def assert_same(found: Path, wanted: Path) -> None:
     assert Run(found).rounds == Run(wanted).rounds
     assert Run(found).clients == Run(wanted).clients
     assert (found / MODEL).read_bytes() == (wanted / MODEL).read_bytes()
+    assert (found / BEST).is_file() == (wanted / BEST).is_file()
+    if (wanted / BEST).is_file():
+        assert (found / BEST).read_bytes() == (wanted / BEST).read_bytes()
+        assert Run(found).meta["best_round"] == Run(wanted).meta["best_round"]
 
 
 def flip(path: Path, place: int) -> None:

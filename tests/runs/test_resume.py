@@ -29,6 +29,7 @@ SPEC = {
     "data": {"clients": 5},
     "server": {"momentum": 0.5},
     "evaluate_every": 2,
+    "validation": 0.2,
     "patience": 50,
 }
 
@@ -159,9 +160,14 @@ def test_every_part_of_a_state_survives_the_disk(tmp_path: Path) -> None:
     server = ServerState(message, weighing, torch.randn(5), average, medians)
     rows = ({"client": "a", "weight": 0.1 + 0.2, "status": "used"}, {"client": "b", "accuracy": None})
     pending = Round(7, {"loss": float("nan"), "used": 1.0}, rows, {"exchange": 0.5})
-    save_state(FederationState(7, server, pending, best=0.1 + 0.2, stale=3), tmp_path / "state")
+    best = Message(torch.randn(5), torch.rand(5))
+    chosen = {"best": 0.1 + 0.2, "stale": 3, "monitor": "validation_nll", "best_round": 4, "best_model": best}
+    save_state(FederationState(7, server, pending, **chosen), tmp_path / "state")  # type: ignore[arg-type]
     found = load_state(tmp_path / "state")
     assert (found.round, found.best, found.stale) == (7, 0.1 + 0.2, 3)
+    assert (found.monitor, found.best_round) == ("validation_nll", 4)
+    assert found.best_model is not None
+    assert all(map(torch.equal, found.best_model, best))  # type: ignore[arg-type]
     assert torch.equal(found.server.message.mean, message.mean)
     assert found.server.message.variance is not None
     assert found.server.velocity is not None

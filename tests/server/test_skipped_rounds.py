@@ -11,6 +11,7 @@ from torch import nn
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
 from steelyard.server.federation import Federation
+from steelyard.server.selection import Best
 from steelyard.server.state import FederationState
 from steelyard.sites import Answer
 from steelyard.types import Failure, Round, Row
@@ -34,7 +35,7 @@ class States:
     def save(self, state: FederationState) -> None:
         self.states.append(state)
 
-    def finish(self, state: FederationState, model: nn.Module) -> None: ...
+    def finish(self, state: FederationState, model: nn.Module, best: Best | None = None) -> None: ...
 
     def note(self, **values: str) -> None: ...
 

@@ -180,6 +180,7 @@ def test_the_model_is_evaluated_on_every_nth_round_and_the_last() -> None:
 STILL = Algorithm(training=Training(lr=1e-12))  # nothing ever gets better after the first evaluation
 
 
+@pytest.mark.filterwarnings("ignore::steelyard.errors.SelectionWarning")
 @pytest.mark.parametrize(("evaluate_every", "last"), [(1, 4), (2, 8)])
 @pytest.mark.parametrize("common", [True, False])
 def test_patience_counts_evaluations_without_a_better_score(
@@ -199,6 +200,7 @@ def test_patience_counts_evaluations_without_a_better_score(
     assert [row["status"] for row in result.clients][-1] == "idle", "the last round, though not the 50th"
 
 
+@pytest.mark.filterwarnings("ignore::steelyard.errors.SelectionWarning")
 def test_a_better_score_renews_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.1, 0.1, 0.2, 0.2, 0.2, 0.9])
 

@@ -12,6 +12,7 @@ from steelyard.objectives import SquaredError
 from steelyard.server.federation import advance
 from steelyard.settings import Training
 
+pytestmark = pytest.mark.filterwarnings("ignore::steelyard.errors.SelectionWarning")
 Data = tuple[torch.Tensor, torch.Tensor]
 
 

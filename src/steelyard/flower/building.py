@@ -1,27 +1,33 @@
 """From a deployment to its two sides: the server's federation, and one site."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from steelyard.client.checks import fit_to_data
 from steelyard.client.learner import Learner
 from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.site import Site
 from steelyard.data.clients import Client, input_dtype
 from steelyard.data.examples import examples
+from steelyard.data.validation import validation_data
+from steelyard.engines.own_set import server_set
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
-from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, unknown
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
 from steelyard.server.federation import Federation
+from steelyard.server.selection import Selection
+from steelyard.server.selection import check as check_selection
 from steelyard.simulation import SimulatedFederation
 from steelyard.sites import Sites
 from steelyard.specs import gate
 from steelyard.specs.building import build, build_algorithm, make_model
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.task import Task
 from steelyard.types import ClientId
 
 Load = Callable[[str], Any]
@@ -45,15 +51,22 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
     )
     test = None if settings.test is None else gate.load("test set", settings.test)()
     held = None if test is None else examples(test, name="test").to(input_dtype(model))
+    if held is not None:
+        learner = replace(learner, task=fit_to_data(Task(), model, held, algorithm.objective))
+    own = spec.validation
+    if settings.validation is not None:
+        own = gate.load("validation set", settings.validation)()
+    chosen = validation_data(own, input_dtype(model), algorithm.sharing.has_private_layers)
+    validation = chosen if isinstance(chosen, float) else server_set(model, learner, chosen)
     return Federation(
         sites,
         algorithm,
         model,
-        test=SerialSites(Workload(model, learner, {}, held), MemoryStates()).test,
+        test=server_set(model, learner, held),
         rounds=spec.rounds,
         clients_per_round=spec.clients_per_round,
         evaluate_every=spec.evaluate_every,
-        patience=spec.patience,
+        selection=Selection(spec.monitor, spec.mode, spec.patience, validation),
         round_seconds=round_seconds,
         seed=spec.seed,
         classes=settings.classes if settings.classes > 1 else None,
@@ -65,6 +78,9 @@ def check_server(spec: Spec, settings: Settings) -> None:
     if settings.dealt:
         _check_dealt(build(spec), settings)
     else:
+        if settings.validation is not None and spec.validation is not None:
+            raise InputError("validation is set in the deployment and in the spec; take one of them out.")
+        check_selection(spec.monitor, spec.mode, (settings.validation or spec.validation) is not None)
         build_algorithm(spec)
         _model_of(spec, settings.input_shape, settings.classes)
     if (spec.clients_per_round or 1) > len(settings.sites):
@@ -109,7 +125,11 @@ def build_site(invitation: Invitation, spec: Spec, load: Load | None, states: Cl
         client = _client(name, load(name))
         own = client.model is not None
         federation = SimulatedFederation(
-            [client], None if own else model, build_algorithm(spec), seed=spec.seed
+            [client],
+            None if own else model,
+            build_algorithm(spec),
+            validation=spec.validation,
+            seed=spec.seed,
         )
     found = SiteRunner(federation.workload).site(name)
     return Site(found.client, found.learner, found.working, found.common, states)

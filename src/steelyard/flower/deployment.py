@@ -55,6 +55,8 @@ class Settings(Section):
     """The number of outputs of the model; 1 for numbers."""
     test: str | None = None
     """The server's own test set: `module:function` that returns (inputs, targets)."""
+    validation: str | None = None
+    """The server's own set to choose the best model by, like `test`; in place of the spec's `validation`."""
 
     @field_validator("host")
     @classmethod

@@ -19,6 +19,7 @@ from steelyard.tensor_files import PARTIAL, sync
 
 DATABASE = "record.sqlite"
 MODEL = "model.safetensors"
+BEST = "best.safetensors"
 SPEC = "spec.toml"
 ENVIRONMENT = "environment.json"
 LOCK = "lock"

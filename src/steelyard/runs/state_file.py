@@ -16,7 +16,12 @@ from steelyard.types import Message, Round
 
 VERSION = 1
 """Of what a state holds."""
-_VECTORS = ("mean", "variance", "velocity", "average-mean", "average-variance")
+WITH_BEST = 2
+"""The version of states that also hold the best model; an older steelyard would go on without it."""
+_VECTORS = (
+    *("mean", "variance", "velocity", "average-mean", "average-variance"),
+    *("best-mean", "best-variance"),
+)
 
 
 def save_state(state: FederationState, path: Path) -> None:
@@ -29,14 +34,18 @@ def save_state(state: FederationState, path: Path) -> None:
         ("medians",): server.medians,
         ("average-mean",): None if server.average is None else server.average.mean,
         ("average-variance",): None if server.average is None else server.average.variance,
+        ("best-mean",): None if state.best_model is None else state.best_model.mean,
+        ("best-variance",): None if state.best_model is None else state.best_model.variance,
         **{("weighing", key): value for key, value in server.weighing.items()},
     }
+    chosen = {"monitor": state.monitor, "best_round": state.best_round} if state.monitor else {}
     values = {
-        "version": VERSION,
+        "version": WITH_BEST if chosen else VERSION,
         "round": state.round,
         "best": state.best,
         "stale": state.stale,
         "pending": None if state.pending is None else asdict(state.pending),
+        **chosen,
     }
     save_tensors(path, {name: tensor for name, tensor in named.items() if tensor is not None}, values)
 
@@ -44,10 +53,10 @@ def save_state(state: FederationState, path: Path) -> None:
 def load_state(path: Path) -> FederationState:
     """Read a state back."""
     tensors, values = load_tensors(path)
-    if values.get("version") != VERSION:
+    if values.get("version") not in (VERSION, WITH_BEST):
         raise InputError(
             f"cannot resume from {path}: it was saved by another version of steelyard "
-            f"(format {values.get('version')}, not {VERSION})."
+            f"(format {values.get('version')}, not {VERSION} or {WITH_BEST})."
         )
     try:
         return _state(tensors, values)
@@ -73,7 +82,14 @@ def _state(tensors: Mapping[Name, Tensor], values: Mapping[str, Any]) -> Federat
     _require(type(number) is int and number >= 0, "round")
     _require(type(stale) is int and stale >= 0, "stale")
     _require(not math.isnan(best), "best")
-    return FederationState(number, server, _pending(values["pending"], number), best, stale)
+    monitor, best_round = values.get("monitor", ""), values.get("best_round", 0)
+    _require(isinstance(monitor, str), "monitor")
+    _require(type(best_round) is int and 0 <= best_round <= number, "best_round")
+    mean = tensors.get(("best-mean",))
+    _require((mean is not None) == (best_round > 0), "best_round")
+    model = None if mean is None else Message(mean, tensors.get(("best-variance",)))
+    pending = _pending(values["pending"], number)
+    return FederationState(number, server, pending, best, stale, monitor, best_round, model)
 
 
 def _pending(values: Any, number: int) -> Round | None:

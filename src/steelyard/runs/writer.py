@@ -21,6 +21,7 @@ from torch import nn
 from steelyard.errors import SteelyardError
 from steelyard.runs.environment import environment
 from steelyard.runs.folder import (
+    BEST,
     DATABASE,
     ENVIRONMENT,
     KEPT_STATES,
@@ -40,6 +41,7 @@ from steelyard.runs.record import Record, make_record
 from steelyard.runs.resuming import spec_checksum
 from steelyard.runs.state_file import save_state
 from steelyard.server.result import RecordedRows
+from steelyard.server.selection import Best
 from steelyard.server.state import FederationState
 from steelyard.tensor_files import metadata, replacing
 from steelyard.types import Round
@@ -137,11 +139,15 @@ class Recorder:
             path.unlink(missing_ok=True)
         self._due = time.monotonic() + STATE_SECONDS
 
-    def finish(self, state: FederationState, model: nn.Module) -> None:
-        """Save state and model; a crash never leaves half a file."""
+    def finish(self, state: FederationState, model: nn.Module, best: Best | None = None) -> None:
+        """Save state, model and best model; a crash never leaves half a file."""
         self.save(state)
-        with replacing(self.folder / MODEL) as partial:
-            save_model(model, str(partial), metadata=metadata())
+        for name, each in {MODEL: model, BEST: best and best.model}.items():
+            if each is not None:
+                with replacing(self.folder / name) as partial:
+                    save_model(each, str(partial), metadata=metadata())
+        if best is not None:
+            self.note(monitor=best.metric, best_round=str(best.round), best_score=repr(best.score))
 
     def __enter__(self) -> "Recorder":
         return self

@@ -12,6 +12,7 @@ from torch import nn
 from steelyard.errors import InputError, SteelyardWarning
 from steelyard.frames import frame
 from steelyard.server.result_html import result_html
+from steelyard.server.selection import Best
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Row
 from steelyard.verdicts.reasons import Reason
@@ -71,6 +72,22 @@ class Result:
     """What is wrong with the run, a sentence each: no reply was used, the model is not finite, ..."""
     reasons: tuple[Reason, ...] = ()
     """Words for the evidence of the weighing rule."""
+    best: Best | None = None
+    """The best round, where one was looked for: with `validation`, `monitor` or `patience`."""
+
+    @property
+    def best_model(self) -> nn.Module:
+        """The model of the best round; the last one if none was looked for, or none had a score."""
+        return self.model if self.best is None else self.best.model
+
+    @property
+    def best_round(self) -> int:
+        return self.state.round if self.best is None else self.best.round
+
+    @property
+    def best_score(self) -> float:
+        """The monitored metric in the best round; nan if no round was looked for, or none had a score."""
+        return float("nan") if self.best is None else self.best.score
 
     @cached_property
     def verdicts(self) -> Mapping[ClientId, Verdict]:
@@ -101,6 +118,7 @@ class Result:
 
     def __repr__(self) -> str:
         parts = [f"{self.state.round} rounds", f"a model of type {type(self.model).__name__}"]
+        parts += [self.best.text] if self.best else []
         parts += [f"recorded in {self.path}"] if self.path else []
         parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
         return f"Result({', '.join(parts)})"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from steelyard.server.aggregation import ServerState
-from steelyard.types import Round
+from steelyard.types import Message, Round
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,6 +15,11 @@ class FederationState:
     pending: Round | None = None
     """The record of this round, until the scores of its model come back with the next exchange."""
     best: float = float("-inf")
-    """The best score so far, larger is better."""
+    """The best value of the monitored metric so far; negative where a smaller one is better."""
     stale: int = 0
     """Evaluations since the best one."""
+    monitor: str = ""
+    """The metric; empty if none is monitored, or none was found yet."""
+    best_round: int = 0
+    best_model: Message | None = None
+    """The model of that round. None, and no memory, if nothing is monitored."""

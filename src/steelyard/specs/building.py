@@ -24,6 +24,10 @@ from steelyard.types import ClientId
 
 def build(spec: Spec) -> SimulatedFederation:
     """The federation of a spec; what does not fit together is refused."""
+    if spec.validation and spec.data.holdout:
+        raise InputError(
+            "validation and data.holdout both hold examples out; set one: temperatures are fitted on either."
+        )
     algorithm = build_algorithm(spec)
     dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
     clients = deal_all(spec, dataset)
@@ -35,6 +39,9 @@ def build(spec: Spec) -> SimulatedFederation:
         rounds=spec.rounds,
         clients_per_round=spec.clients_per_round,
         evaluate_every=spec.evaluate_every,
+        validation=spec.validation,
+        monitor=spec.monitor,
+        mode=spec.mode,
         patience=spec.patience,
         round_seconds=spec.round_seconds,
         seed=spec.seed,

@@ -139,7 +139,8 @@ def _read_result(run: Run, trust: bool) -> Result:
         raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
     own = partial(federation.model_of, state, states=federation.read_states(state, run.path))
     rows, model = (tuple(run.rounds), tuple(run.clients)), load_model(run, trust=trust)
-    return Result(*rows, model, state, own, run.path, reasons=run.reasons)
+    best = federation.best_of(state)
+    return Result(*rows, model, state, own, run.path, reasons=run.reasons, best=best)
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:
