@@ -62,7 +62,7 @@ class Examples:
 
     def span(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """The batch of positions start to stop - 1; a view if these rows are contiguous in the table."""
-        if not self._contiguous:
+        if self.on_disk or not self._contiguous:  # a model may write into its inputs, but not into a file
             return self.batch(torch.arange(start, stop))
         first = int(self.rows[0])
         rows = slice(first + start, first + stop)
@@ -125,6 +125,8 @@ class ArrayExamples:
     rows: Tensor
     double: bool | None = None
     """True: fractional inputs and targets come as float64. False: float64 comes as float32."""
+    on_disk: bool = False
+    """Whether a table is in a file (`np.memmap`)."""
 
     columns: None = None
 
@@ -156,7 +158,7 @@ class ArrayExamples:
 
     def span(self, start: int, stop: int) -> Batch:
         """The batch of positions start to stop - 1; views if these rows are contiguous in the tables."""
-        if not self._contiguous:
+        if self.on_disk or not self._contiguous:  # a model may write into its inputs, but not into a file
             return self.batch(torch.arange(start, stop))
         first = int(self.rows[0])
         rows = slice(first + start, first + stop)

@@ -25,7 +25,7 @@ def from_arrays(
     inputs: Any, targets: Any, name: str, mean: Numbers | None = None, std: Numbers | None = None
 ) -> Examples | ArrayExamples:
     """Examples from arrays that have a row for each example: one array, or a tuple or dict of them."""
-    on_disk = is_on_disk(inputs) or is_on_disk(targets)
+    on_disk = _any_on_disk(inputs) or is_on_disk(targets)
     tables = _tables(inputs, name)
     labels = None if targets is None else as_targets(targets, name)
     size = _check_lengths(tables, labels, name)
@@ -37,7 +37,7 @@ def from_arrays(
         warn_caller(BYTES)
     rows = torch.arange(size)
     if not isinstance(tables, Tensor) or labels is None:
-        return ArrayExamples(tables, labels, rows, double=False)
+        return ArrayExamples(tables, labels, rows, double=False, on_disk=on_disk)
     if not scaled:
         return Examples(tables, labels, rows, None, double=False, on_disk=on_disk)
     means, stds = _scale(mean, std, tables, name)
@@ -65,6 +65,11 @@ def is_on_disk(values: Any) -> bool:
             return True
         values = values.base
     return False
+
+
+def _any_on_disk(inputs: Any) -> bool:
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else ()
+    return is_on_disk(inputs) or any(map(_any_on_disk, parts))
 
 
 def _tables(inputs: Any, name: str) -> Any:

@@ -4,9 +4,13 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
+from torch import Tensor
+
 from steelyard.attacks import Attack
+from steelyard.data.batches import whole_as_int64
 from steelyard.data.clients import Client, Population
-from steelyard.data.examples import Examples
+from steelyard.data.examples import ArrayExamples, Examples
 from steelyard.errors import InputError
 from steelyard.seeds import generator
 from steelyard.types import ClientId
@@ -46,17 +50,26 @@ class Poison:
         if id not in self.attacks:
             return client
         data = client.train
-        if not isinstance(data, Examples) or data.targets.is_floating_point():
+        attack = self.attacks[id]
+        if not isinstance(data, Examples | ArrayExamples) or not _are_classes(data.targets):
             raise InputError(
-                f"attack {type(self.attacks[id]).__name__} cannot change the labels of client {id!r}; give "
-                "it (inputs, targets) with class numbers, not a torch Dataset, or choose another attack."
+                f"attack {type(attack).__name__} cannot change the labels of client {id!r}; give it (inputs, "
+                "targets) or a data frame with class numbers, not a torch Dataset or a loader, or choose "
+                "another attack."
             )
+        assert data.targets is not None
         draw = generator(self.seed, id, "poison")
-        targets = data.targets.clone()  # other clients share the table
-        targets[data.rows] = self.attacks[id].poison(data.labels, self.num_classes, draw)
+        targets = whole_as_int64(data.targets).clone()  # other clients share the table
+        labels = data.labels
+        changed = attack.poison(labels, self.num_classes, draw)
+        targets[data.rows] = changed.where(labels >= 0, labels)  # tokens that are not scored have -100
         client = copy.copy(client)
         client.train = replace(data, targets=targets)
         return client
+
+
+def _are_classes(targets: Tensor | None) -> bool:
+    return targets is not None and not targets.is_floating_point() and targets.dtype != torch.bool
 
 
 def _try_one(poison: Poison, id: ClientId) -> None:
