@@ -2,9 +2,10 @@
 
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds", "texts", "frames"},
-    {"importing"},
+    {"importing", "schedules"},
     {"components"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
+    {"task"},
     {"objectives", "sharing", "weighing", "combining", "sites"},
     {"algorithm", "attacks"},
     {"data"},

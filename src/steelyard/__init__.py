@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from steelyard.simulation import SimulatedFederation as Federation
     from steelyard.specs.loading import load_model
     from steelyard.specs.running import resume, run
+    from steelyard.task import Task
     from steelyard.types import Combined, Weighed
 
 # Loaded on first use: `import steelyard` and `steelyard --help` do not wait for torch.
@@ -45,6 +46,7 @@ _HOMES = {
     "Server": "settings",
     "SteelyardError": "errors",
     "SteelyardWarning": "errors",
+    "Task": "task",
     "Training": "settings",
     "Weighed": "types",
     "bayesian": "nn.variational",
@@ -71,6 +73,7 @@ __all__ = [
     "Server",
     "SteelyardError",
     "SteelyardWarning",
+    "Task",
     "Training",
     "Weighed",
     "bayesian",

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.combining import Combiner
-from steelyard.components import Choice, component, settings_object
+from steelyard.components import Choice, as_choice, build, component, settings_object
 from steelyard.errors import InputError
 from steelyard.objectives import Objective
 from steelyard.objectives.base import OFFERED_BY_EVERY_RUN
+from steelyard.objectives.own_loss import as_objective
 from steelyard.settings import Server, Training
 from steelyard.sharing import Sharing
 from steelyard.types import EMPTY
@@ -33,7 +34,7 @@ class Algorithm:
 
     def __init__(
         self,
-        objective: Objective | Choice | Callable[..., Any] = "cross-entropy",
+        objective: Objective | Choice | Callable[..., Any] = "auto",
         sharing: Sharing | Choice = "whole-model",
         weighing: Weigher | Choice = "samples",
         combining: Combiner | Choice = "mean",
@@ -79,11 +80,43 @@ class Algorithm:
                 f"sharing {_name(self.sharing)} sends the {_list(lost)} of every client, and combining rule "
                 f"{_name(self.combining)} would lose it; change one of the two."
             )
+        if self.sharing.has_factors and "direction" in self.objective.needs:
+            raise InputError(
+                f"objective {_name(self.objective)} needs a direction in the coordinates of the model, and "
+                f"sharing {_name(self.sharing)} sends factors; change one of the two."
+            )
+        if self.combining.merges_products:
+            self._check_products()
+
+    def _check_products(self) -> None:
+        """Refuse what has no meaning where products of factors are merged."""
+        rule = f"combining rule {_name(self.combining)}"
+        if not self.sharing.has_factors:
+            raise InputError(
+                f"{rule} merges products of LoRA factors, and sharing {_name(self.sharing)} sends none; take "
+                "the sharing `adapter`."
+            )
+        if self.weighing.reads_updates:
+            raise InputError(
+                f"{rule} merges products of factors, and weighing rule {_name(self.weighing)} needs the "
+                "updates as vectors; change one of the two, or combine with the mean."
+            )
+        for name, value, plain in (
+            ("momentum", self.server.momentum, 0),
+            ("average", self.server.average, 1),
+        ):
+            if value != plain:
+                raise InputError(
+                    f"server.{name} is {value}, but {rule} changes the factors of a product as a whole; "
+                    f"leave server.{name} out, or combine with the mean."
+                )
 
 
 def _objective(value: Any) -> Objective:
-    """An objective: itself, or by name."""
-    found: Objective = component("objective", "objectives", Objective, value)
+    """An objective: itself, by name, or any loss of (outputs, targets)."""
+    if isinstance(value, str | Mapping):  # a name outside the package may be that of a loss, too
+        value = build("objectives", as_choice("objective", value))
+    found: Objective = component("objective", "objectives", Objective, as_objective(value))
     return found
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -14,18 +14,21 @@ from torch import nn
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
-from steelyard.client.checks import creatable
+from steelyard.client.checks import check_fit, creatable
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of, trained_model
-from steelyard.client.own_code import has_own_data, has_own_layers, has_own_terms, is_own_code
+from steelyard.client.optimizers import check_training
+from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
 from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles
 from steelyard.client.temporary_folder import temporary_folder
 from steelyard.components import Choice, component
-from steelyard.data.clients import Client, as_clients, input_dtype
+from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
+from steelyard.data.validation import validation_data, with_held_out
 from steelyard.engines import Engine
 from steelyard.engines.base import SimulatedSites
+from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, unknown
 from steelyard.layout import tensors_of
@@ -38,9 +41,12 @@ from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Federation, Observer, shared_part
 from steelyard.server.profiles import check_ids, check_profiles
 from steelyard.server.result import Result
+from steelyard.server.selection import Best, Selection
+from steelyard.server.selection import check as check_selection
 from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet, Sites
-from steelyard.types import ClientId
+from steelyard.task import Task
+from steelyard.types import EMPTY, ClientId
 
 
 class SimulatedFederation:
@@ -59,12 +65,17 @@ class SimulatedFederation:
         rounds: int = 30,
         clients_per_round: int | None = None,
         evaluate_every: int = 1,
+        validation: Any = None,
+        monitor: str | None = None,
+        mode: Literal["min", "max"] | None = None,
         patience: int | None = None,
         round_seconds: float | None = None,
         seed: int = 0,
         engine: Engine | Choice | None = None,
         spill: bool = False,
         adversaries: Mapping[ClientId, Attack | Choice] | None = None,
+        task: Task | None = None,
+        metrics: Mapping[str, Any] = EMPTY,
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
@@ -75,11 +86,22 @@ class SimulatedFederation:
             clients_per_round: how many clients are drawn for a round (default: all).
             evaluate_every: rounds between evaluations. Of more than 1,000 clients, a sample of 1,000 is
                 evaluated on its own data, the same in every round.
-            patience: stop after this many evaluations without a better score: accuracy, or mean squared error
-                in regression, on the common test set; without one, the mean over the clients' own test data;
-                without any test data, the training loss. The result is the last model, not the best.
+            validation: data to choose the best model by, `result.best_model`: a set of the server's own, like
+                `test`, or the share, such as 0.1, of its training data that each client holds out. A client
+                with `held_out` examples of its own is scored on these instead. The metrics on validation data
+                are `validation_accuracy`, `validation_nll`, ...: with a share, over the held-out examples of
+                all clients together. Where only the head is shared, it must be a share, and the best model is
+                the shared head.
+            monitor: the metric by which the best model is chosen, such as "nll": on validation data if there
+                are any. By default it is accuracy, or mean squared error in regression, on validation data;
+                without such data, with a warning, on the common test set, or else the mean over the clients'
+                own test data; without any, the training loss.
+            mode: "min" or "max", for metrics of which it is not known whether smaller or larger is better.
+            patience: stop after this many evaluations without a better value of that metric.
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
             spill: keep the private states of clients in files, not in memory.
+            task: how the model is called and what the targets are, where that is not found by itself.
+            metrics: your own metrics by name: objects of torchmetrics, or functions of (outputs, targets).
             engine: where clients train (default: auto): an engine, a name, or {"name": "pool", "workers": 2}.
             adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name.
         """
@@ -89,21 +111,28 @@ class SimulatedFederation:
         self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
         self.adversaries, self.spill = named_attacks({} if adversaries is None else adversaries), spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
-        self.round_seconds = round_seconds
+        self.monitor, self.mode, self.round_seconds = monitor, mode, round_seconds
         self.name = "federation"
         self.parameters: Mapping[str, Any] | None = None
         """What trackers are told, where it is more than the settings here: of a spec, all of it."""
+        given_task = task or Task()
+        self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
         self.model = None if model is None else copy.deepcopy(model)
         dtype = torch.float32 if model is None else input_dtype(model)
         self.test = None if test is None else examples(test, name="test").to(dtype)
         given = as_clients(clients, dtype)
+        self.test = in_form_of(given, self.test)
         check_ids(given)
+        self.validation = validation_data(validation, dtype, self.algorithm.sharing.has_private_layers)
         self.clients_per_round = len(given) if clients_per_round is None else clients_per_round
         self._check(len(given))
+        if isinstance(self.validation, float):
+            given = with_held_out(given, self.validation, seed)
         self.workload = self._workload(given)
         self.outputs = self.workload.outputs  # models that do not fit their clients are refused here
         if self.algorithm.sharing.has_private_layers:
             check_profiles(self.workload.profiles(self.workload.checked))
+        self._check_validation()
         check_adversaries(self.adversaries, given, self.algorithm.sharing.slots)
         self.clients = poisoned(given, self.adversaries, self.outputs, seed)
         if self.clients is not given:
@@ -142,6 +171,7 @@ class SimulatedFederation:
         """What trackers are told before the first round."""
         settings = ("seed", "clients_per_round", "evaluate_every", "patience", "round_seconds", "spill")
         own = {"clients": len(self.clients), **{name: getattr(self, name) for name in settings}}
+        own |= {name: value for name in ("monitor", "mode") if (value := getattr(self, name)) is not None}
         parameters = self.parameters or own | flattened({"engine": self.engine}) | flattened(self.algorithm)
         folder = None if recorder is None else recorder.folder
         return RunFacts(self.name, self.rounds, parameters, folder, resumed_after(recorder, state))
@@ -158,6 +188,7 @@ class SimulatedFederation:
         """The server of this federation, for sites anywhere, with its own test set."""
         reached: Sites = Attacked(sites, self.adversaries, self.seed) if self.adversaries else sites
         mark = partial(mark_adversaries, adversaries=self.adversaries)
+        task = self.workload.learner.task
         return Federation(
             reached,
             self.algorithm,
@@ -166,12 +197,20 @@ class SimulatedFederation:
             rounds=self.rounds,
             clients_per_round=self.clients_per_round,
             evaluate_every=self.evaluate_every,
-            patience=self.patience,
+            selection=self.selection,
             round_seconds=self.round_seconds,
             seed=self.seed,
-            classes=self.outputs if self.outputs > 1 else None,
+            classes=task.outputs if task.plain and task.targets == "classes" else None,
+            metrics=task.metrics,
             annotate=mark if self.adversaries else lambda round: round,
         )
+
+    @property
+    def selection(self) -> Selection:
+        """How the best round is found."""
+        data = self.validation
+        own = data if isinstance(data, float) else server_set(self.model, self.workload.learner, data)
+        return Selection(self.monitor, self.mode, self.patience, own)
 
     @property
     def ids(self) -> tuple[ClientId, ...]:
@@ -190,6 +229,13 @@ class SimulatedFederation:
             raise unknown("client", client, self.ids)
         message, sharing = state.server.evaluated_model, self.algorithm.sharing
         return trained_model(self.clients[client], self.model, sharing, message, states.get(client))
+
+    def best_of(self, state: FederationState) -> Best | None:
+        """The best round that a saved state knows of."""
+        if state.best_model is None:
+            return None
+        model = shared_part(self.example, self.algorithm.sharing, state.best_model)
+        return self.selection.best(state, model)
 
     def shared_model(self) -> nn.Module:
         """What is shared, with the values that begin the run: the whole model, or the head."""
@@ -236,18 +282,32 @@ class SimulatedFederation:
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
         algorithm, sharing = self.algorithm, self.algorithm.sharing
         example = model_of(next(creatable(clients, clients)), None) if self.model is None else self.model
+        check_training(algorithm.training, example, self.rounds)
         own_code = has_own_layers(example) or has_own_terms(algorithm.objective) or is_own_code(sharing)
+        own_code = own_code or self.task.has_own_code
         learner = Learner(
             algorithm.objective,
             sharing,
             sharing.layout(example),
             algorithm.training,
             self.seed,
-            own_code or has_own_data(clients, self.test),
+            own_code or has_own_steps(algorithm.training) or has_own_data(clients, self.test),
         )
-        return Workload(self.model, learner, clients, self.test)
+        return Workload(self.model, learner, clients, self.test).fitted(self.task)
+
+    def _check_validation(self) -> None:
+        """Refuse a set of the server's own that does not fit the model."""
+        if self.validation is None or isinstance(self.validation, float):
+            return
+        clients = [self.workload.clients[id] for id in self.workload.checked[:1]]
+        learner = self.workload.learner
+        try:
+            check_fit(self.model, clients, self.validation, learner.objective, learner.task)
+        except InputError as error:
+            raise InputError(str(error).replace("the test set", "the validation set")) from None
 
     def _check(self, clients: int) -> None:
+        check_selection(self.monitor, self.mode, self.validation is not None)
         counts = {"rounds": COUNT, "evaluate_every": COUNT, "patience": COUNT, "clients_per_round": COUNT}
         check_settings("", self, **counts, round_seconds=UP_TO_INFINITY)
         if self.clients_per_round > clients:

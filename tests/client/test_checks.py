@@ -119,9 +119,9 @@ def test_a_common_test_set_that_does_not_fit_is_named(test: Any, message: str) -
     [
         (nn.Linear(7, 3), r"cannot take the inputs of client 'oslo', of shape \(4,\)"),
         (nn.Conv2d(1, 3, 3), "cannot take the inputs of client 'oslo'"),
-        (Lambda(lambda logits: logits.unsqueeze(1)), r"shape \(batch, classes\), not \(2, 1, 3\)"),
-        (Lambda(lambda logits: logits[:, 0]), r"shape \(batch, classes\), not \(2,\)"),
-        (Lambda(lambda logits: (logits, logits)), r"shape \(batch, classes\), not tuple"),
+        (Lambda(lambda logits: logits.unsqueeze(1)), r"returns a tensor of shape \(2, 1, 3\), and the targets are .*say what"),
+        (Lambda(lambda logits: logits[:, 0]), r"returns a tensor of shape \(2,\), and the targets"),
+        (Lambda(lambda logits: (logits, logits)), r"returns \(a tensor of shape \(2, 3\), .*sy.Task"),
         (nn.Linear(4, 2), "client 'oslo' has classes 0 to 2, .* only 2 outputs"),
         (nn.Identity(), "Identity has no parameters"),
     ],
@@ -173,8 +173,7 @@ NUMBERS = (torch.ones(6, 4), torch.rand(6, generator=torch.Generator().manual_se
 @pytest.mark.parametrize(
     ("model", "targets", "message"),
     [
-        (nn.Linear(4, 2), NUMBERS[1], "targets of torch.float32.* a model with one output"),
-        (nn.Linear(4, 1), NUMBERS[1].unsqueeze(1), r"shape \(6, 1\)"),
+        (nn.Linear(4, 2), NUMBERS[1], r"a tensor of shape \(2, 2\), and the targets"),
         (nn.Linear(4, 1), NUMBERS[1] * math.inf, "infinite or not a number"),
         (nn.Linear(4, 1), NUMBERS[1] * math.nan, "infinite or not a number"),
     ],
@@ -182,7 +181,7 @@ NUMBERS = (torch.ones(6, 4), torch.rand(6, generator=torch.Generator().manual_se
 def test_numbers_for_targets_that_do_not_fit_are_refused(
     model: nn.Module, targets: Tensor, message: str
 ) -> None:
-    with pytest.raises(InputError, match=f"client 'oslo' has .*{message}"):
+    with pytest.raises(InputError, match=f"client 'oslo'.*{message}"):
         check_fit(model, [Client("oslo", (NUMBERS[0], targets))], None)
 
 
@@ -217,7 +216,7 @@ def test_an_empty_test_set() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"optimizer": "rmsprop"}, {"momentum": -1}, {"weight_decay": -1}, {"batch_size": 1.5}, {"lr": math.nan}],
+    [{"optimizer": "rmspropp"}, {"momentum": -1}, {"weight_decay": -1}, {"batch_size": 1.5}, {"lr": math.nan}],
     ids=str,
 )
 def test_training_settings_that_make_no_sense(settings: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from steelyard.client.evaluation import predict
 from steelyard.data.examples import Examples
-from steelyard.metrics.regression import client_mse_summary
+from steelyard.metrics.regression import client_error_summary
 from steelyard.metrics.scores import score
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -38,7 +38,7 @@ def test_errors_are_those_of_scikit_learn() -> None:
 
 
 def test_the_worst_clients_are_those_with_the_largest_errors() -> None:
-    assert client_mse_summary(torch.tensor([0.1, 0.5, 0.2, 0.4], dtype=torch.float64)) == pytest.approx(
+    assert client_error_summary(torch.tensor([0.1, 0.5, 0.2, 0.4], dtype=torch.float64)) == pytest.approx(
         {
             "client_mse": 0.3,
             "client_mse_sd": math.sqrt((0.2**2 + 0.2**2 + 0.1**2 + 0.1**2) / 4),

@@ -14,7 +14,8 @@ from steelyard.errors import InputError
 from steelyard.layout import tensors_of
 from steelyard.nn.variational import bayesian
 from steelyard.objectives import Anchor, CrossEntropy, Distillation, Elbo, Objective, Proximal
-from steelyard.objectives.base import Local, LocalLoss, Wrapper
+from steelyard.objectives.base import Local, LocalLoss
+from steelyard.objectives.wrapper import Wrapper
 from steelyard.objectives.distillation import dkd, temperature
 from steelyard.objectives.teacher import Teacher
 from steelyard.sharing import Head, WholeModel

@@ -1,31 +1,34 @@
 """Does the model fit the data? Checked before the first round."""
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
+from steelyard.client.task_fitting import fit_task
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples, Examples
+from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples
 from steelyard.errors import InputError
-from steelyard.objectives.base import Objective
+from steelyard.objectives import Auto, Objective
 from steelyard.seeds import seeded
 from steelyard.sharing import Sharing
+from steelyard.task import FittedTask, Task
 from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
+FITTED = 8  # examples of a data set whose targets show what they are
 
 
 def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
     """Refuse clients without a model, and clients with models of their own where whole models travel."""
     for client in clients:
         model_of(client, model)
-        if client.model is not None and not sharing.has_private_layers:
+        if client.model is not None and not sharing.allows_own_models:
             raise InputError(
                 f"client {client.id!r} brings a model of its own, but whole models are shared; take the "
                 "sharing `head`."
@@ -37,28 +40,32 @@ def check_fit(
     clients: Sequence[Client],
     test: AnyExamples | None,
     objective: Objective | None = None,
+    task: FittedTask | None = None,
 ) -> int:
     """Refuse models that cannot take the clients' inputs or have too few outputs for their classes.
 
-    Targets are class numbers or, for a model with one output, numbers; an objective must want the same.
-    Clients with models of their own may have inputs of their own. Returns the number of outputs: the classes
-    that the models know.
+    An objective must want the targets that there are. Clients with models of their own may have inputs of
+    their own. Returns the number of outputs: the classes that the models know.
     """
     shared = [client for client in clients if client.model is None]
     groups = [(model, shared)] if shared else []
     groups += [(client.model, [client]) for client in clients if client.model is not None]
-    outputs = [_check_group(each, members, test, objective) for each, members in groups if each is not None]
-    return outputs[0]
+    wanted = Auto() if objective is None else objective
+    known = [(each, members) for each, members in groups if each is not None]
+    counts = []
+    for each, members in known:
+        fitted = task if task is not None and each is model else None
+        if fitted is None:
+            fitted = fit_to_clients(Task() if task is None else task.given, each, members, wanted)
+        _check_group(members, test, wanted, fitted)
+        counts.append(fitted.outputs)
+    return counts[0]
 
 
 def _check_group(
-    model: nn.Module,
-    clients: Sequence[Client],
-    test: AnyExamples | None,
-    objective: Objective | None = None,
-) -> int:
+    clients: Sequence[Client], test: AnyExamples | None, objective: Objective, task: FittedTask
+) -> None:
     """Check clients that share one model."""
-    outputs = _outputs(model, clients)
     tests = [(client, _read(client, partial(getattr, client, "test"))) for client in clients]
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", test) for client, test in tests if test]
@@ -67,43 +74,55 @@ def _check_group(
         if len(test) == 0:
             raise InputError("the test set is empty; give it examples or leave it out.")
         sets.append(("the test set", test))
+    _check_objective(f"client {clients[0].id!r}", task, objective)
     seen: set[int] = set()
     for name, data in sets:
         _check_shape(name, data.input_shape, clients[0])
         # Clients that share a table are checked once; a lazy data set is not read for this.
         if isinstance(data, Examples) and id(data.targets) not in seen:
             seen.add(id(data.targets))
-            _check_targets(name, data.targets, outputs)
-            if objective is not None:
-                _check_objective(name, data.targets, objective)
-    return outputs
+            _check_targets(name, data.targets, task)
 
 
-def _outputs(model: nn.Module, clients: Sequence[Client]) -> int:
-    """The number of outputs of a model, from the inputs of the first client whose data can be read."""
-    read = ((client, _read(client, partial(_first_inputs, client))) for client in clients)
-    client, inputs = next(((each, found) for each, found in read if found is not None), (clients[0], None))
-    if inputs is None:
-        failed = run_contained(client.id, "reading", partial(_first_inputs, client))
-        reason = failed.reason if isinstance(failed, Failure) else "it can only be read at times"
-        raise InputError(f"client {client.id!r}: its training data cannot be read: {reason}.")
-    try:
-        with torch.inference_mode(), seeded(0, "check"):
-            outputs = copy.deepcopy(model).eval()(inputs)
-    except Exception as error:
-        shape = tuple(inputs.shape[1:])
-        raise InputError(
-            f"the model cannot take the inputs of client {client.id!r}, of shape {shape}: {error}"
-        ) from error
-    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2:
-        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        raise InputError(f"the model must return logits of shape (batch, classes), not {found}.")
-    return outputs.shape[1]
+def fit_to_clients(
+    task: Task, model: nn.Module | None, clients: Iterable[Client], objective: Objective
+) -> FittedTask:
+    """What a model is for, from a batch of the first client whose data can be read.
+
+    `model` is that of clients that bring none of their own.
+    """
+    failed: Client | None = None
+    for client in clients:
+        batch = _read(client, partial(_first_batch, client.train))
+        if batch is not None:
+            own, values = model_of(client, model), _values(client.train, batch)
+            fitted = fit_task(task, own, *batch, objective, f"client {client.id!r}", values)
+            return fitted if not isinstance(client.train, StreamExamples) else replace(fitted, plain=False)
+        failed = failed or client
+    assert failed is not None
+    found = run_contained(failed.id, "reading", partial(_first_batch, failed.train))
+    reason = found.reason if isinstance(found, Failure) else "it can only be read at times"
+    raise InputError(f"client {failed.id!r}: its training data cannot be read: {reason}.")
 
 
-def _first_inputs(client: Client) -> torch.Tensor:
+def _values(data: AnyExamples, batch: tuple[Any, Any]) -> Any:
+    """The targets that show what they are: all of an array, else those of the batch."""
+    return data.labels if isinstance(data, Examples | ArrayExamples) else batch[1]
+
+
+def fit_to_data(task: Task, model: nn.Module, data: AnyExamples, objective: Objective) -> FittedTask:
+    """What a model is for, from a batch of the server's own test set."""
+    batch = _first_batch(data)
+    fitted = fit_task(task, model, *batch, objective, "the test set", _values(data, batch))
+    return fitted if not isinstance(data, StreamExamples) else replace(fitted, plain=False)
+
+
+def _first_batch(data: AnyExamples) -> tuple[Any, Any]:
     with seeded(0, "check"):
-        return client.train.batch(torch.arange(min(2, len(client.train))))[0]
+        if isinstance(data, StreamExamples):
+            return next(iter(data.passes(FITTED)))
+        known = isinstance(data, Examples | ArrayExamples)  # their shapes are known from any example
+        return data.batch(torch.arange(min(2 if known else FITTED, len(data))))
 
 
 def _read(client: Client, read: Callable[[], T]) -> T | None:
@@ -142,38 +161,48 @@ def creatable(clients: Mapping[ClientId, Client], ids: Iterable[ClientId]) -> It
         raise InputError(f"client {failed.client!r} cannot be created: {failed.reason}.")
 
 
-def _check_shape(name: str, shape: tuple[int, ...], first: Client) -> None:
-    if shape != first.train.input_shape:
+def _check_shape(name: str, shape: tuple[int, ...] | None, first: Client) -> None:
+    wanted = first.train.input_shape
+    if shape is not None and wanted is not None and shape != wanted:
         raise InputError(
-            f"{name} has inputs of shape {shape}, but client {first.id!r} has {first.train.input_shape}; "
+            f"{name} has inputs of shape {shape}, but client {first.id!r} has {wanted}; "
             "clients that share a model need the same inputs, and a common test set those of all."
         )
 
 
-def _check_targets(name: str, targets: torch.Tensor, outputs: int) -> None:
-    if targets.is_floating_point() and targets.dim() == 1 and outputs == 1:
-        if not bool(targets.isfinite().all()):
-            raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
+def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
+    """Refuse targets that are not what those of the first client are."""
+    if task.targets == "loss":
         return
-    if targets.dtype != torch.int64 or targets.dim() != 1:
+    numbers = targets.is_floating_point()
+    if numbers and not bool(targets.isfinite().all()):
+        raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
+    if task.targets == "labels" and not bool(((targets == 0) | (targets == 1)).all()):
+        raise InputError(f"{name} has labels that are neither 0 nor 1.")
+    if task.targets == "numbers" and not numbers:
+        raise InputError(f"{name} has class numbers for targets, but the first client has numbers.")
+    if task.targets != "classes":
+        return
+    if numbers or (task.plain and targets.dim() != 1):
         raise InputError(
             f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed, "
             "or, for a model with one output, a number for each example."
         )
-    low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= outputs:
-        raise InputError(f"{name} has classes {low} to {high}, but the model has only {outputs} outputs.")
-
-
-def _check_objective(name: str, targets: torch.Tensor, objective: Objective) -> None:
-    numbers = targets.is_floating_point()
-    if objective.targets != "any" and numbers != (objective.targets == "numbers"):
-        found, wanted, advice = (
-            ("numbers", "class numbers", "squared-error")
-            if numbers
-            else ("class numbers", "numbers", "cross-entropy")
-        )
+    classes = targets if task.plain else targets[targets != task.ignore_index]
+    low, high = (int(classes.min()), int(classes.max())) if classes.numel() else (0, 0)
+    if low < 0 or high >= task.outputs:
         raise InputError(
-            f"{name} has {found} for targets, but {type(objective).__name__} needs {wanted}; "
-            f"take the objective {advice}."
+            f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs."
         )
+
+
+def _check_objective(name: str, task: FittedTask, objective: Objective) -> None:
+    """Refuse an objective that wants other targets than there are."""
+    if task.targets == "loss" or objective.targets in ("any", task.targets):
+        return
+    words = {"numbers": "numbers", "classes": "class numbers", "labels": "labels of 0 and 1"}
+    advice = {"numbers": "squared-error", "classes": "cross-entropy", "labels": "binary-cross-entropy"}
+    raise InputError(
+        f"{name} has {words[task.targets]} for targets, but {type(objective).__name__} needs "
+        f"{words[objective.targets]}; take the objective {advice[task.targets]}."
+    )

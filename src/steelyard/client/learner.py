@@ -1,22 +1,28 @@
 """The local training loop: the only one, for every client and every algorithm."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from steelyard.client.optimizers import OPTIMIZERS
+from steelyard.client.gradients import Loss, grouped, make_gradients
+from steelyard.client.optimizers import make_step
 from steelyard.client.working_model import WorkingModel, working_copy_of
-from steelyard.data.examples import AnyExamples
+from steelyard.data.batches import Batch
+from steelyard.data.examples import AnyExamples, StreamExamples
+from steelyard.errors import InputError
 from steelyard.layout import Layout, tensors_of
 from steelyard.objectives.base import Local, Objective, add_no_gradient
+from steelyard.schedules import Progress, factors
 from steelyard.seeds import generator, seeded
 from steelyard.settings import Training
 from steelyard.sharing import Sharing
+from steelyard.task import FittedTask
 from steelyard.types import EMPTY, Broadcast, ClientId, Message, Reply, State
 
 
@@ -38,6 +44,8 @@ class Learner:
     seed: int
     own_code: bool = True
     """Whether code of the user's own may run while clients train and predict (`client.own_code`)."""
+    task: FittedTask = field(default_factory=FittedTask)
+    """How models are called, and what the targets are."""
 
     def working_model(self, model: nn.Module) -> WorkingModel:
         """A copy of a model to train and predict in, with the layout of what travels."""
@@ -72,20 +80,27 @@ class Learner:
                 layout,
                 lambda: data.labels,
                 partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
+                self.task,
             )
             local_loss = self.objective.bind(local)
-            picks = self.batches(broadcast.round, client, len(data), pair=working.normalises_batches)
+            pair = working.normalises_batches
+            batches = self.batches_of(data, broadcast.round, client, pair)
+            steps = count_steps(len(data), self.training, pair)
             losses = [
                 float(loss)
                 for loss in descend(
                     local_loss.loss,
-                    (data.batch(positions) for positions in picks),
+                    batches,
                     working.parameters,
                     self.training,
                     local_loss.add_gradient,
+                    Progress(broadcast.round, broadcast.rounds, steps=steps),
+                    working.model,
                 )
             ]
-        update = subtract(self.sharing.read(working.tensors, layout), broadcast.message, row)
+        update = subtract(
+            self.sharing.read_trained(working.tensors, layout, broadcast.message), broadcast.message, row
+        )
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
         kept = self.sharing.keep(working.tensors, layout)
@@ -110,31 +125,38 @@ class Learner:
             for place in own:
                 self.sharing.write(models[place], layout, message, states[place])
 
+    def batches_of(
+        self, data: AnyExamples, round: int, client: ClientId, pair: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """The batches that a client trains on in a round; a stream's batches are its own."""
+        if isinstance(data, StreamExamples):
+            return stream_batches(data, self.training)
+        return (data.batch(positions) for positions in self.batches(round, client, len(data), pair))
+
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
         """The example positions of each batch that a client trains on in a round."""
         return batches(count, self.training, generator(self.seed, round, client, "train", "order"), pair)
 
 
 def descend(
-    loss: Callable[[Tensor, Tensor], Tensor],
-    batches: Iterable[tuple[Tensor, Tensor]],
+    loss: Loss,
+    batches: Iterable[Batch],
     parameters: Sequence[Tensor],
     training: Training,
     add_gradient: Callable[[], None] = add_no_gradient,
+    start: Progress = Progress(),  # noqa: B008 - a frozen value
+    model: nn.Module | None = None,
 ) -> Iterator[Tensor]:
-    """Minimise a loss batch by batch; yields the loss of each step after the step is made.
+    """Minimise a loss step by step; yields the loss of each step after the step is made.
 
     A loss with one entry per client, on parameters that clients do not share, trains several clients at once.
+    The schedule goes on from `start`, the progress before the first step. An optimiser may need the `model`.
     """
-    step = OPTIMIZERS[training.optimizer](parameters, training)
-    for inputs, targets in batches:
-        for parameter in parameters:
-            parameter.grad = None
-        value = loss(inputs, targets)
-        torch.autograd.backward(value if value.dim() == 0 else value.sum())
-        add_gradient()
-        step()
-        yield value.detach()
+    step = make_step(parameters, training, model)
+    gradients = make_gradients(loss, parameters, training, add_gradient)
+    scheduled = zip(grouped(batches, training.accumulate), factors(training.schedule, start), strict=False)
+    for batch, factor in scheduled:
+        yield step(factor, partial(gradients, batch)).detach()
 
 
 def batches(count: int, training: Training, order: torch.Generator, pair: bool) -> Iterator[Tensor]:
@@ -142,10 +164,7 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
 
     With `pair`, a last batch of one example is merged into the batch before it: BatchNorm needs two.
     """
-    size = training.batch_size
-    per_epoch = -(-count // size)
-    if pair and per_epoch > 1 and count % size == 1:
-        per_epoch -= 1
+    size, per_epoch = training.batch_size, batches_per_epoch(count, training.batch_size, pair)
     for step in range(training.epochs * per_epoch if training.steps is None else training.steps):
         place = step % per_epoch
         if place == 0:
@@ -154,9 +173,31 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
         yield shuffled[start : start + size] if place < per_epoch - 1 else shuffled[start:]
 
 
-def count_steps(count: int, training: Training) -> int:
+def batches_per_epoch(count: int, size: int, pair: bool) -> int:
+    number = -(-count // size)
+    return number - 1 if pair and number > 1 and count % size == 1 else number
+
+
+def stream_batches(data: StreamExamples, training: Training) -> Iterator[tuple[Any, Any]]:
+    """The batches of so many passes over a stream, or of so many steps."""
+    if training.steps is None:
+        for _ in range(training.epochs):
+            yield from data.passes(training.batch_size)
+        return
+    left = training.steps
+    while left > 0:
+        before = left
+        for batch in itertools.islice(data.passes(training.batch_size), left):
+            left -= 1
+            yield batch
+        if left == before:
+            raise InputError("the stream of training data has no batches.")
+
+
+def count_steps(count: int, training: Training, pair: bool = False) -> int:
     """The number of steps of a client with `count` examples."""
-    return training.epochs * -(-count // training.batch_size) if training.steps is None else training.steps
+    in_epochs = training.epochs * batches_per_epoch(count, training.batch_size, pair)
+    return -(-(in_epochs if training.steps is None else training.steps) // training.accumulate)
 
 
 def subtract(after: Message, before: Message, row: Message | None = None) -> Message:

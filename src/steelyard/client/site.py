@@ -1,10 +1,15 @@
 """A site: where one client's data, model and private state live. The same class simulated and remote."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.client.batch_scoring import add_own_sums, score_batches, total_scores
 from steelyard.client.checks import check_fit, check_models
 from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
@@ -36,7 +41,7 @@ class Site:
         """What the server learns before the first round; a model that does not fit the data is refused."""
         check_models([self.client], self.working.model, self.learner.sharing)
         model = None if self.client.model is not None else self.working.model
-        classes = check_fit(model, [self.client], None, self.learner.objective)
+        classes = check_fit(model, [self.client], None, self.learner.objective, self.learner.task)
         return profile_of(self.client, self.learner, self.working, classes)
 
     def answer(self, request: Request) -> Answer | Failure:
@@ -70,25 +75,75 @@ class Site:
 
         Without `own_test`, on what the client holds out only.
         """
-        sharing, working = self.learner.sharing, self.working
-        kept = state or working.start
-        layout = working.layout or self.learner.layout
+        client = self.client
+        test = client.test if own_test and client.test is not None and len(client.test) else None
+        held_out = client.held_out if client.held_out is not None and len(client.held_out) else None
+        common = self.common if own_test else None
+        write = partial(self._write, model, state or self.working.start)
+        scored = self._plain_scores if self.learner.task.plain else self._scores_by_batch
+        return scored(write, test, common, held_out, detail)
+
+    def _write(self, model: Message, kept: State, shared: bool = False) -> None:
+        """Load a shared model, with the client's private state; with `shared`, without its private head."""
+        sharing, layout = self.learner.sharing, self.working.layout or self.learner.layout
+        own = sharing.without_private_head(kept) if shared else kept
+        sharing.write(self.working.tensors, layout, model, own)
+
+    def _plain_scores(
+        self,
+        write: Callable[..., None],
+        test: AnyExamples | None,
+        common: AnyExamples | None,
+        held_out: AnyExamples | None,
+        detail: bool,
+    ) -> dict[str, Scores]:
+        """Scores from the predictions of whole data sets."""
+        learner, metrics = self.learner, self.learner.task.metrics
+        sums: list[NDArray[np.float64]] = []
 
         def predicted(data: AnyExamples, shared: bool = False) -> Tensor:
-            own = sharing.without_private_head(kept) if shared else kept
-            sharing.write(working.tensors, layout, model, own)
-            return predict(working.model, data, self.learner.seed, own_code=self.learner.own_code)
+            write(shared)
+            sums.clear()
+            observe = partial(add_own_sums, learner.task, sums) if metrics and not shared else None
+            return predict(self.working.model, data, learner.seed, slice(None), learner.own_code, observe)
 
-        client = self.client
+        def with_own(scores: Scores) -> Scores:
+            return scores._replace(own=np.sum(sums, axis=0)) if metrics else scores
+
         scores: dict[str, Scores] = {}
-        labels = client.train.labels if sharing.has_private_layers else None
-        if own_test and client.test is not None and len(client.test):
-            scores |= own_test_scores(predicted, client.test, detail, labels)
-        if own_test and self.common is not None:
-            scores["common"] = score(predicted(self.common), self.common.labels)
-        if client.held_out is not None and len(client.held_out):
-            held_out = held_out_scores(predicted, client.held_out)
-            scores |= {} if held_out is None else {"held_out": held_out}
+        labels = self.client.train.labels if learner.sharing.has_private_layers else None
+        if test is not None:
+            scores |= own_test_scores(predicted, test, detail, labels, with_own)
+        if common is not None:
+            scores["common"] = score(predicted(common), common.labels)
+        if held_out is not None:
+            scores["held_out"] = with_own(held_out_scores(predicted, held_out))
+        return scores
+
+    def _scores_by_batch(
+        self,
+        write: Callable[..., None],
+        test: AnyExamples | None,
+        common: AnyExamples | None,
+        held_out: AnyExamples | None,
+        detail: bool,
+    ) -> dict[str, Scores]:
+        """Scores of models whose inputs, outputs or targets are not plain tensors."""
+        learner = self.learner
+
+        def scored(data: AnyExamples, detail: bool = False, shared: bool = False) -> Scores:
+            write(shared)
+            return total_scores(score_batches(self.working.model, learner.task, data, learner.seed, detail))
+
+        scores: dict[str, Scores] = {}
+        if test is not None:
+            scores["test"] = scored(test, detail)
+            if learner.sharing.has_private_layers:
+                scores["shared"] = scored(test, shared=True)
+        if common is not None:
+            scores["common"] = scored(common)
+        if held_out is not None:
+            scores["held_out"] = scored(held_out)
         return scores
 
 

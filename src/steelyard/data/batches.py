@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError, unknown
+from steelyard.task import TARGET_NAMES
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 """What a model is called with. Tuples and dicts may hold further tuples and dicts."""
-Batch = tuple[Inputs, Tensor | None]
+Batch = tuple[Any, Any]
 """Inputs and targets. Without targets, the model returns its own loss."""
-
-TARGET_NAMES = ("labels", "label", "targets", "target", "y")
-"""Where the target of a dict is looked for, in this order."""
 
 
 def split(collated: Any, target: str | None = None) -> Batch:

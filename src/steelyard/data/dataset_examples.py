@@ -40,7 +40,7 @@ class DatasetExamples:
         self.collate_fn, self.target, self.name = collate_fn, target, name
         inputs, _ = self._batch([dataset[0]])
         known = collate_fn is None and isinstance(inputs, Tensor)
-        self.input_shape: tuple[int, ...] | None = tuple(inputs.shape[1:]) if known else None  # type: ignore[union-attr]
+        self.input_shape: tuple[int, ...] | None = tuple(inputs.shape[1:]) if known else None
         """The shape of one input; None if there are several, or if a `collate_fn` may change it."""
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.engines.base import Deadline
-from steelyard.engines.worker import STAGES, Job, PredictCommon, Train
+from steelyard.engines.worker import STAGES, Evaluate, Job, Train
 
 ATTEMPTS = 3  # tries of a job whose worker dies
 
@@ -43,7 +43,7 @@ class Attempt:
 
     def late(self, deadline: Deadline) -> Any:
         """The answer to a job that was not done by the deadline."""
-        assert not isinstance(self.job, PredictCommon)
+        assert isinstance(self.job, Train | Evaluate)
         return [deadline.missed_by(client) for client in self.job.clients]
 
 

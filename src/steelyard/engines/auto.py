@@ -19,6 +19,7 @@ from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
+from steelyard.metrics.scores import Scores
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
 log = logging.getLogger("steelyard.engines")
@@ -84,6 +85,9 @@ class AutoSites(SimulatedSites):
 
     def predict_common(self, model: Message) -> Tensor:
         return (self.pool or self.serial).predict_common(model)
+
+    def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
+        return (self.pool or self.serial).score_common(model, temperature)
 
     def close(self) -> None:
         if self.pool is not None:

@@ -5,11 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from steelyard.client.batch_scoring import total_scores
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
@@ -20,6 +21,8 @@ from steelyard.metrics.scores import Scores, Terms, score, terms_of
 from steelyard.seeds import others_restored
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
+
+T = TypeVar("T")
 
 
 class Engine(ABC):
@@ -144,6 +147,10 @@ class SimulatedSites(ABC):
     def predict_common(self, model: Message) -> Tensor:
         """Predictions of a shared model on the common test set, [N, C]."""
 
+    @abstractmethod
+    def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
+        """Scores of a shared model on each batch of the common test set."""
+
     def common_predictions(self, model: Message) -> Tensor:
         """Predictions on the common test set, made once for each model: the server and clients need them."""
         if self._predicted is None or self._predicted[0] is not model:
@@ -178,15 +185,20 @@ class SharedTest:
         self.sites = sites
 
     def scores(self, model: Message, temperature: float = 1.0) -> Scores:
-        test = self.sites.workload.test
+        test, task = self.sites.workload.test, self.sites.workload.learner.task
         assert test is not None
+        if not task.plain:
+            return total_scores(self.sites.score_common(model, temperature))
         if temperature != 1:
             return score(self.sites.common_predictions(model), test.labels, True, temperature)
-        return self.sites.common_terms(model).sum(detail=True)
+        scores = self.sites.common_terms(model).sum(detail=True)
+        if not task.metrics:
+            return scores
+        return scores._replace(own=total_scores(self.sites.score_common(model)).own)
 
 
-def readable(predicted: Tensor | Failure) -> Tensor:
-    """Predictions on the common test set; the run cannot go on without them."""
+def readable(predicted: T | Failure) -> T:
+    """Predictions or scores on the common test set; the run cannot go on without them."""
     if isinstance(predicted, Failure):
         raise SteelyardError(f"evaluation on {predicted.client} failed: {predicted.reason}")
     return predicted

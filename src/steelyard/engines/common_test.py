@@ -60,12 +60,14 @@ class CommonTest:
     """The common test set of a simulation, and where rows of its table lie in it.
 
     A model that draws when it predicts (posteriors) draws by batch: its clients predict on their own data, as
-    real sites do.
+    real sites do. So do clients of a task that is not plain, or has metrics of the user's own.
     """
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        apart = workload.has_private_layers or workload.draws_in_predictions
+        task = workload.learner.task
+        apart = workload.has_private_layers or not task.plain or bool(task.metrics)
+        apart = apart or workload.draws_in_predictions
         self.test = None if apart else workload.test
 
     def members(self, clients: Sequence[ClientId]) -> Members:

@@ -17,10 +17,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.client.containment import World
 from steelyard.client.learner import Learner, Trained, descend, subtract
+from steelyard.client.optimizers import why_not_together
 from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
 from steelyard.layout import tensors_of
 from steelyard.objectives.base import Local
+from steelyard.schedules import Progress
 from steelyard.seeds import Draws, digest_of_others, seeded
 from steelyard.types import Broadcast, ClientId, Message, Reply, State
 
@@ -83,13 +85,16 @@ def trial_batch(data: AnyExamples) -> tuple[Tensor, Tensor]:
 
 def why_not_stacked(learner: Learner, model: nn.Module, inputs: Tensor, targets: Tensor) -> str | None:
     """The reason why clients with this model cannot be trained together, if there is one."""
+    if reason := why_not_together(learner.training):
+        return reason
     if learner.training.steps == 0:
         return "there is nothing to train"
     if working_model_in(model).normalises_batches:
         return "batch normalisation would count the rows that fill up short batches"
     try:  # a trial step finds the rest: random layers, data-dependent control flow, changing buffers
         stacked = StackedModel(model, 2)
-        local = Local(stacked, stacked.use(2), Broadcast(0, Message(torch.empty(0))), 0, learner.layout)
+        broadcast = Broadcast(0, Message(torch.empty(0)))
+        local = Local(stacked, stacked.use(2), broadcast, 0, learner.layout, task=learner.task)
         local_loss = learner.objective.bind(local)
         if local_loss.losses is None:
             return f"{type(learner.objective).__name__} has no loss for each example"
@@ -118,7 +123,7 @@ def train_together(
     parameters = model.use(len(clients))
     before = [state or start for state in states]
     came_down = partial(learner.came_down, model.rows, learner.layout, broadcast.message, before)
-    local = Local(model, parameters, broadcast, 0, learner.layout, came_down=came_down)
+    local = Local(model, parameters, broadcast, 0, learner.layout, came_down=came_down, task=learner.task)
     local_loss = learner.objective.bind(local)
     assert local_loss.losses is not None
     picks = [
@@ -132,13 +137,14 @@ def train_together(
         parameters,
         learner.training,
         local_loss.add_gradient,
+        Progress(broadcast.round, broadcast.rounds),
     )
     history, kept = [], {}
     for number, losses in enumerate(steps, 1):
         history.append(losses)
         for place in [place for place, mine in enumerate(picks) if len(mine) == number]:
             # Read the update now: the copy keeps changing while other clients have steps left.
-            after = learner.sharing.read(model.rows[place], learner.layout)
+            after = learner.sharing.read_trained(model.rows[place], learner.layout, broadcast.message)
             subtract(after.map(Tensor.cpu), broadcast.message, rows[place])
             kept[place] = learner.sharing.keep(model.rows[place], learner.layout)
     counts = torch.tensor([len(mine) for mine in picks])

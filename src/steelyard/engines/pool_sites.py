@@ -22,13 +22,25 @@ from torch import Tensor
 from steelyard.client.evaluation import BATCH
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
+from steelyard.data.examples import StreamExamples
 from steelyard.engines.attempts import Attempt, JointAttempt
 from steelyard.engines.base import Deadline, Scored, SimulatedSites, nothing, readable
 from steelyard.engines.buffers import LocalBuffers, SharedBuffers
 from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.runner import SiteRunner
-from steelyard.engines.worker import Begin, Evaluate, Job, PredictCommon, Train, arrays, tensors, work
+from steelyard.engines.worker import (
+    Begin,
+    Evaluate,
+    Job,
+    PredictCommon,
+    ScoreCommon,
+    Train,
+    arrays,
+    tensors,
+    work,
+)
 from steelyard.engines.workload import Workload
+from steelyard.metrics.scores import Scores
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
 
 log = logging.getLogger("steelyard.engines")
@@ -152,16 +164,27 @@ class PoolSites(SimulatedSites):
         self.chunk = max(1, min(share, int(CHUNK_SECONDS * max(share, 1) / seconds)))
 
     def predict_common(self, model: Message) -> Tensor:
+        parts = self._on_common(model, [PredictCommon(rows) for rows in self._shares()])
+        return torch.cat([torch.from_numpy(part) for part in parts])
+
+    def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
+        parts = self._on_common(model, [ScoreCommon(rows, temperature) for rows in self._shares()])
+        return [scores for part in parts for scores in part]
+
+    def _shares(self) -> list[slice]:
+        """Rows of the common test set for each worker: whole batches, so that the bits do not change."""
+        test = self.workload.test
+        assert test is not None
+        if isinstance(test, StreamExamples):
+            return [slice(0, None)]
+        share = BATCH * -(-len(test) // (BATCH * self.count))
+        return [slice(start, start + share) for start in range(0, len(test), share)]
+
+    def _on_common(self, model: Message, jobs: Sequence[PredictCommon | ScoreCommon]) -> list[Any]:
+        """What comes of jobs on the common test set, in the order of its rows."""
         self._prepare(model, 0)
-        assert self.workload.test is not None
-        size = len(self.workload.test)
-        share = BATCH * -(-size // (BATCH * self.count))  # whole batches, so that the bits do not change
-        jobs = [PredictCommon(slice(start, start + share)) for start in range(0, size, share)]
-        parts = {}
-        for job, answer in self._run(jobs, Deadline(None)):
-            failed = isinstance(answer, Failure)
-            parts[job.rows.start] = readable(answer if failed else torch.from_numpy(answer))
-        return torch.cat([parts[start] for start in sorted(parts)])
+        parts = {job.rows.start: readable(answer) for job, answer in self._run(jobs, Deadline(None))}
+        return [parts[start] for start in sorted(parts)]
 
     def close(self) -> None:
         for worker in self.workers:

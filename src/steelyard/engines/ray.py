@@ -34,6 +34,7 @@ from steelyard.engines.worker import (
     Evaluate,
     Job,
     PredictCommon,
+    ScoreCommon,
     Train,
     do,
     keep_memory,
@@ -275,7 +276,7 @@ class RaySites(PoolSites):
         """An answer in the form that a worker of the pool gives; updates are copied into their rows."""
         if isinstance(job, PredictCommon):
             return answer if isinstance(answer, Failure) else answer.copy()  # Ray's own memory is read-only
-        if isinstance(job, Evaluate):
+        if isinstance(job, Evaluate | ScoreCommon):
             return answer
         assert self.buffers is not None
         for name, rows in answer[1].items():

@@ -5,6 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
+from steelyard.client.batch_scoring import score_batches
 from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import predict
 from steelyard.client.learner import Trained
@@ -78,12 +79,28 @@ class SiteRunner:
         return run_contained("the common test set", "evaluating", work, self.own_code)
 
     def _predict_common(self, model: Message, rows: slice) -> Tensor:
-        learner, working, data = self.workload.learner, self.working, self.workload.common_test
-        assert working is not None
+        learner, data = self.workload.learner, self.workload.common_test
         assert data is not None
-        layout = working.layout or learner.layout
-        learner.sharing.write(working.tensors, layout, model, working.start)
-        return predict(working.model, data, learner.seed, rows, learner.own_code)
+        return predict(self._common_model(model).model, data, learner.seed, rows, learner.own_code)
+
+    def _common_model(self, model: Message) -> WorkingModel:
+        """The working model with the values of a shared model."""
+        learner, working = self.workload.learner, self.working
+        assert working is not None
+        learner.sharing.write(working.tensors, working.layout or learner.layout, model, working.start)
+        return working
+
+    def score_common(
+        self, model: Message, temperature: float, rows: slice = slice(None)
+    ) -> list[Scores] | Failure:
+        """Scores on each batch in some rows of the common test set."""
+        work = partial(self._score_common, model, temperature, rows)
+        return run_contained("the common test set", "evaluating", work, self.own_code)
+
+    def _score_common(self, model: Message, temperature: float, rows: slice) -> list[Scores]:
+        learner, working, data = self.workload.learner, self._common_model(model), self.workload.common_test
+        assert data is not None
+        return score_batches(working.model, learner.task, data, learner.seed, True, temperature, rows)
 
     def site(self, client: ClientId) -> Site:
         workload = self.workload

@@ -11,6 +11,7 @@ from steelyard.engines.buffers import UpdateBuffer
 from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.workload import Workload
+from steelyard.metrics.scores import Scores
 from steelyard.seeds import others_restored
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
@@ -64,6 +65,10 @@ class SerialSites(SimulatedSites):
     def predict_common(self, model: Message) -> Tensor:
         with others_restored():
             return readable(self.runner.predict_common(model))
+
+    def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
+        with others_restored():
+            return readable(self.runner.score_common(model, temperature))
 
     def close(self) -> None:
         """There is nothing to stop."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import nn
 
 from steelyard.client.containment import run_contained
@@ -52,11 +53,21 @@ class Vectorized(Engine):
         if reason := why_not(workload):
             raise InputError(f"the vectorized engine cannot train this: {reason}. Take another engine.")
         if self.device != "cpu":
+            check_device(self.device)
             with one_thread():
                 yield SerialSites(workload, states, VectorizedRunner(workload, self.device))
         else:
             with open_pool(workload, states, self.workers, VectorizedRunner, round_seconds) as pool:
                 yield pool
+
+
+def check_device(device: str) -> None:
+    """Raise an InputError if torch cannot use a device on this computer."""
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # AssertionError without CUDA, RuntimeError for other reasons
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InputError(f"engine.device is {device!r}, which cannot be used here: {reason}.") from error
 
 
 class VectorizedRunner(SiteRunner):
@@ -115,6 +126,8 @@ def why_not(workload: Workload) -> str | None:
     """The reason why clients cannot be trained together, if there is one."""
     if workload.model is None or workload.may_have_own_models(workload.ids):
         return "clients have models of their own"
+    if not workload.learner.task.plain:
+        return "a batch is not one tensor of inputs with one target for each example"
     for id in workload.checked:
         batch = run_contained(id, "reading", partial(trial_batch, workload.clients[id].train))
         if not isinstance(batch, Failure):

@@ -82,8 +82,26 @@ class PredictCommon(NamedTuple):
         return Failure("the common test set", stage, reason)
 
 
-Job = Train | Evaluate | PredictCommon
-STAGES = {Train: "training", Evaluate: "evaluating", PredictCommon: "evaluating"}
+class ScoreCommon(NamedTuple):
+    """Score the batches of some rows of the common test set."""
+
+    rows: slice
+    temperature: float
+
+    def singles(self) -> "list[ScoreCommon]":
+        return [self]
+
+    def failed(self, stage: str, reason: str) -> Failure:
+        return Failure("the common test set", stage, reason)
+
+
+Job = Train | Evaluate | PredictCommon | ScoreCommon
+STAGES = {
+    Train: "training",
+    Evaluate: "evaluating",
+    PredictCommon: "evaluating",
+    ScoreCommon: "evaluating",
+}
 
 
 def work(
@@ -120,11 +138,13 @@ def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job
     """The answer to a job.
 
     Train: (examples, metrics, private state) of each client, or a failure. Evaluate: scores of each client,
-    or a failure. PredictCommon: predictions, or a failure.
+    or a failure. PredictCommon: predictions, or a failure. ScoreCommon: scores of each batch, or a failure.
     """
     if isinstance(job, PredictCommon):
         predicted = runner.predict_common(buffers.down, job.rows)
         return predicted if isinstance(predicted, Failure) else predicted.numpy()
+    if isinstance(job, ScoreCommon):
+        return runner.score_common(buffers.down, job.temperature, job.rows)
     states = [tensors(state) for state in job.states]
     if isinstance(job, Evaluate):
         return runner.evaluate_group(buffers.down, job.clients, states, job.own_test, job.detail)

@@ -4,13 +4,13 @@ import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
 from torch import nn
 
-from steelyard.client.checks import check_fit, check_models, creatable
+from steelyard.client.checks import check_fit, check_models, creatable, fit_to_clients
 from steelyard.client.containment import run_contained
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
@@ -20,6 +20,7 @@ from steelyard.data.clients import Client, Population
 from steelyard.data.examples import AnyExamples, Examples
 from steelyard.seeds import seeded
 from steelyard.sites import Profile
+from steelyard.task import Task
 from steelyard.types import ClientId
 
 MAX_TRIED = 10  # clients of a population that are tried to find one that can be created
@@ -80,7 +81,7 @@ class Workload:
     @cached_property
     def draws_in_predictions(self) -> bool:
         """Whether the model draws random numbers when it predicts."""
-        if self.model is None or self.test is None:
+        if self.model is None or self.test is None or not self.learner.task.plain:
             return False
         model = copy.deepcopy(self.model).eval()
         with torch.inference_mode(), seeded(0, "draws"):
@@ -89,12 +90,18 @@ class Workload:
             model(inputs)
             return not torch.equal(torch.default_generator.get_state(), before)
 
+    def fitted(self, task: Task) -> "Workload":
+        """The same workload, with what its models are for found from the first client that can be read."""
+        clients = [self.clients[id] for id in self.checked]
+        found = fit_to_clients(task, self.model, clients, self.learner.objective)
+        return replace(self, learner=replace(self.learner, task=found))
+
     @cached_property
     def outputs(self) -> int:
         """The number of outputs of the models; a client whose model and data do not fit is refused."""
         clients = [self.clients[id] for id in self.checked]
         check_models(clients, self.model, self.learner.sharing)
-        return check_fit(self.model, clients, self.test, self.learner.objective)
+        return check_fit(self.model, clients, self.test, self.learner.objective, self.learner.task)
 
     def profiles(self, clients: Sequence[ClientId]) -> dict[ClientId, Profile]:
         """The profiles of some clients; a client that cannot be made will fail by name when it trains."""

@@ -1,16 +1,16 @@
-"""How evenly a regression serves the clients."""
+"""How evenly a model serves the clients, by errors or losses: smaller is better."""
 
 from torch import Tensor
 
 from steelyard.metrics.fairness import worst
 
 
-def client_mse_summary(errors: Tensor) -> dict[str, float]:
-    """Mean, standard deviation, worst (largest) tenth and range of the clients' mean squared errors [J]."""
+def client_error_summary(errors: Tensor, name: str = "mse") -> dict[str, float]:
+    """Mean, standard deviation, worst (largest) tenth and range of the clients' errors or losses [J]."""
     return {
-        "client_mse": float(errors.mean()),
-        "client_mse_sd": float(errors.std(correction=0)),
-        "client_mse_worst10": -worst(-errors, 0.1),
-        "client_mse_min": float(errors.min()),
-        "client_mse_max": float(errors.max()),
+        f"client_{name}": float(errors.mean()),
+        f"client_{name}_sd": float(errors.std(correction=0)),
+        f"client_{name}_worst10": -worst(-errors, 0.1),
+        f"client_{name}_min": float(errors.min()),
+        f"client_{name}_max": float(errors.max()),
     }

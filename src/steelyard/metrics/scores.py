@@ -5,10 +5,11 @@ a calibration bin with one example holds its confidence. Details are sent only w
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,27 +19,49 @@ from steelyard.metrics.temperature import scaled
 Array = NDArray[np.float64]
 MAX_CONFUSION = 100  # classes; with more, the confusion matrix has the columns "right" and "wrong" only
 CLASS_SUMS = 5  # count, right, nll, brier, log temperature
-NUMBER_SUMS = 4  # count, squared error, target, target squared
+LABEL_SUMS = 4  # count, right, nll, all right; then three for each label
+NUMBER_SUMS = 4  # count, squared error, target, target squared; three for each output
+LOSS_SUMS = 2  # count, loss
+MAX_OUTPUTS = 100  # numbers of an example; with more, their means are summed
+NO_SUMS = np.zeros(0)
+Kind = Literal["classes", "labels", "numbers", "loss"]
 
 
 class Scores(NamedTuple):
     """Sums over the examples of one data set, as one vector of float64.
 
-    Classification: count, right answers, negative log-likelihood, Brier score, log temperature; with detail
-    also calibration bins [3, 15] and the confusion matrix [C, C] (true class, predicted class). Regression:
-    count, squared error, targets, squared targets.
+    Classes: count, right answers, negative log-likelihood, Brier score, log temperature; with detail also
+    calibration bins [3, 15] and the confusion matrix [C, C] (true class, predicted class). Where examples
+    have a class for each token or pixel, these are counted. Labels (several classes at once): count, share of
+    right labels, negative log-likelihood, examples with all labels right; true positives, false positives and
+    false negatives of each label [3, L]. Numbers: count; squared error, targets and squared targets of each
+    output [3, D]. Else: count, loss.
     """
 
     values: Array
     classes: int
-    """0 for regression."""
+    """0 if targets are no class numbers."""
+    labels: int = 0
+    """The number of labels; 0 if targets are not labels."""
+    own: Array = NO_SUMS
+    """Sums of the user's own metrics."""
 
     def __add__(self, other: "Scores") -> "Scores":  # type: ignore[override]
-        return Scores(self.values + other.values, self.classes)
+        return self._replace(values=self.values + other.values, own=self.own + other.own)
 
     @property
-    def is_regression(self) -> bool:
-        return self.classes == 0
+    def kind(self) -> Kind:
+        """What the targets are."""
+        if self.classes:
+            return "classes"
+        return "labels" if self.labels else "loss" if len(self.values) == LOSS_SUMS else "numbers"
+
+    @property
+    def main(self) -> float:
+        """The number that stands for these scores: accuracy, mean squared error, or mean loss."""
+        if self.kind == "numbers":
+            return self.mse
+        return float(self.values[1] / self.values[0])
 
     @property
     def num_examples(self) -> int:
@@ -46,11 +69,12 @@ class Scores(NamedTuple):
 
     @property
     def accuracy(self) -> float:
+        """The share of right answers: of examples, tokens or pixels, or of labels."""
         return float(self.values[1] / self.values[0])
 
     @property
     def nll(self) -> float:
-        """Mean negative log-likelihood."""
+        """Mean negative log-likelihood; of labels, the mean over them."""
         return float(self.values[2] / self.values[0])
 
     @property
@@ -59,13 +83,25 @@ class Scores(NamedTuple):
         return float(self.values[3] / self.values[0])
 
     @property
+    def exact_match(self) -> float:
+        """The share of examples with all labels right."""
+        return float(self.values[3] / self.values[0])
+
+    @property
+    def f1(self) -> float:
+        """2 TP / (2 TP + FP + FN) over all labels together; nan without positives."""
+        true, *false = self.values[LABEL_SUMS:].reshape(3, -1).sum(axis=1)
+        total = 2 * true + sum(false)
+        return float(2 * true / total) if total > 0 else float("nan")
+
+    @property
     def log_temperature(self) -> float:
         """Mean log T over the examples; 0 unless a temperature was fitted."""
-        return float(self.values[4] / self.values[0])
+        return float(self.values[4] / self.values[0]) if self.classes else 0.0
 
     @property
     def has_detail(self) -> bool:
-        return len(self.values) > CLASS_SUMS
+        return self.classes > 0 and len(self.values) > CLASS_SUMS
 
     @property
     def bins(self) -> Bins:
@@ -91,15 +127,24 @@ class Scores(NamedTuple):
 
     @property
     def mse(self) -> float:
-        """Mean squared error."""
-        return float(self.values[1] / self.values[0])
+        """Mean squared error, over outputs too."""
+        return float(self._of_outputs[0].mean() / self.values[0])
 
     @property
     def r2(self) -> float:
-        """The share of the targets' variance that is explained; nan if the targets do not vary."""
-        count, error, total, squares = self.values
-        variance = squares / count - (total / count) ** 2
-        return float(1 - error / count / variance) if variance > 0 else float("nan")
+        """The share of the targets' variance that is explained, averaged over outputs.
+
+        Outputs whose targets do not vary are left out; nan if there are no others.
+        """
+        error, total, squares = self._of_outputs / self.values[0]
+        variance = squares - total**2
+        varies = variance > 0
+        return float((1 - error[varies] / variance[varies]).mean()) if varies.any() else float("nan")
+
+    @property
+    def _of_outputs(self) -> Array:
+        """Squared error, targets and squared targets of each output, [3, D]."""
+        return self.values[1:].reshape(3, -1)
 
 
 class Terms(NamedTuple):
@@ -167,6 +212,31 @@ def score(predicted: Tensor, targets: Tensor, detail: bool = False, temperature:
     if temperature != 1 and not targets.is_floating_point():
         predicted = scaled(predicted, temperature)
     return terms_of(predicted, targets).sum(detail)
+
+
+def label_scores(logits: Tensor, targets: Tensor) -> Scores:
+    """The scores of logits [N, L] for labels [N, L] that are 0 or 1."""
+    wide, truth = logits.double(), targets.double()
+    found = (wide > 0).double()
+    right = found == truth
+    losses = F.binary_cross_entropy_with_logits(wide, truth, reduction="none")
+    sums = [right.double().mean(1).sum(), losses.mean(1).sum(), right.all(1).sum().double()]
+    by_label = torch.stack([found * truth, found * (1 - truth), (1 - found) * truth]).sum(dim=1)
+    return Scores(np.array([float(len(truth)), *map(float, sums), *by_label.flatten().tolist()]), 0, truth.shape[1])
+
+
+def number_scores(predicted: Tensor, targets: Tensor) -> Scores:
+    """The scores of predicted numbers [N, D] and true ones [N, D]."""
+    truth = targets.double()
+    columns = torch.stack([(predicted.double() - truth).square(), truth, truth.square()])
+    if truth.shape[1] > MAX_OUTPUTS:
+        columns = columns.mean(dim=2, keepdim=True)
+    return Scores(np.array([float(len(truth)), *columns.sum(dim=1).flatten().tolist()]), 0)
+
+
+def loss_scores(mean_loss: float, count: int) -> Scores:
+    """The scores of a batch of which only the mean loss is known."""
+    return Scores(np.array([float(count), count * mean_loss]), 0)
 
 
 def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from steelyard.errors import InputError, unknown
-from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
+from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
 from steelyard.objectives.double_backward import FastDoubleBackward
+from steelyard.objectives.wrapper import Wrapper
 
 EPSILON = 1e-8
 Form = Literal["gradient", "descent", "update"]
@@ -39,6 +40,7 @@ class Alignment(Wrapper):
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.strength < math.inf:
             raise InputError(
                 f"objective 'alignment': strength must be a finite number, at least 0, not {self.strength}."

@@ -25,6 +25,7 @@ class Anchor(TeacherObjective):
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.strength < math.inf:
             raise InputError(
                 f"objective 'anchor': strength must be a finite number, at least 0, not {self.strength}."

@@ -3,16 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from steelyard.layout import Layout
+from steelyard.task import FittedTask
 from steelyard.types import Broadcast
 
-Targets = Literal["classes", "numbers", "any"]
+Targets = Literal["classes", "labels", "numbers", "any"]
 OFFERED_BY_EVERY_RUN = frozenset({"classes"})
 """Vectors that any run offers if they are needed: the number of examples per class, over all clients."""
 
@@ -38,6 +40,13 @@ class Local:
     came_down: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context in which the model holds what came down from the server, also where the client goes on from a
     head of its own (`Head(adopt=False)`). Private layers are as they were after the client's last round."""
+    task: FittedTask = field(default_factory=FittedTask)
+    """How the model is called, and what the targets are."""
+
+    @cached_property
+    def forward(self) -> Callable[[Any], Any]:
+        """From the inputs of a batch to the model's outputs, as the loss sees them."""
+        return self.task.forward(self.model)
 
 
 def add_no_gradient() -> None:
@@ -66,7 +75,8 @@ class Objective(ABC):
 
     @property
     def targets(self) -> Targets:
-        """What targets it accepts: "classes" (class indices), "numbers" (regression) or "any"."""
+        """What targets it accepts: "classes" (class numbers), "labels" (0 or 1 for each of several),
+        "numbers" (regression) or "any"."""
         return "any"
 
     @property
@@ -77,21 +87,3 @@ class Objective(ABC):
     @abstractmethod
     def bind(self, local: Local) -> LocalLoss:
         """Prepare the objective for one client and round."""
-
-
-class Wrapper(Objective):
-    """An objective that adds a term to another objective, its `base`."""
-
-    base: Objective
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.base.needs
-
-    @property
-    def targets(self) -> Targets:
-        return self.base.targets
-
-    @property
-    def needs_shared_head(self) -> bool:
-        return self.base.needs_shared_head

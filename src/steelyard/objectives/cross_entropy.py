@@ -1,5 +1,6 @@
 """Cross-entropy, optionally adjusted for each client's class frequencies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -7,25 +8,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steelyard.errors import SHARE, check_settings
+from steelyard.errors import SHARE, InputError, check_settings
 from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """Mean cross-entropy of a batch.
+    """Mean cross-entropy of a batch; where every token or pixel has a class, of all of them.
 
     With `balance` > 0, the training logits are corrected from the client's class frequencies to those of all
     clients together, fully at 1 (logit adjustment, Menon et al., 2021). A client with few examples of a class
     then does not learn to never predict it. For this, the class counts of all clients are summed before the
-    first round and sent to every client.
+    first round and sent to every client. `class_weights` are factors on the losses of each class, [C]; the
+    mean is then weighted by them, as in `torch.nn.CrossEntropyLoss`.
     """
 
     label_smoothing: float = 0.0
     balance: float = 0.0
+    class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_settings("objective 'cross-entropy': ", self, label_smoothing=SHARE, balance=SHARE)
+        weights = self.class_weights
+        if weights is not None and (not weights or not all(0 <= each < float("inf") for each in weights)):
+            raise InputError(
+                "objective 'cross-entropy': class_weights must be finite numbers, at least 0, one for each "
+                f"class, not {list(weights)}."
+            )
 
     @property
     def targets(self) -> Targets:
@@ -37,16 +46,35 @@ class CrossEntropy(Objective):
 
     def bind(self, local: Local) -> LocalLoss:
         excess = self.balance * _excess(local) if self.balance else None
+        weight = None if self.class_weights is None else _weights(self.class_weights, local)
+        forward, task = local.forward, local.task
 
         def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-            outputs = local.model(inputs)
+            outputs = forward(inputs)
             if excess is not None:
                 outputs = outputs + excess
+            if not task.plain:
+                outputs, targets = task.aligned(outputs, targets)
             return F.cross_entropy(
-                outputs, targets, reduction=reduction, label_smoothing=self.label_smoothing
+                outputs,
+                targets,
+                weight,
+                ignore_index=task.ignore_index,
+                reduction=reduction,
+                label_smoothing=self.label_smoothing,
             )
 
-        return LocalLoss(loss, losses=None if self.balance else partial(loss, reduction="none"))
+        alone: Callable[[Tensor, Tensor], Tensor] | None = partial(loss, reduction="none")
+        return LocalLoss(loss, losses=alone if excess is None and weight is None else None)
+
+
+def _weights(values: tuple[float, ...], local: Local) -> Tensor:
+    if local.task.outputs not in (0, len(values)):
+        raise InputError(
+            f"objective 'cross-entropy': there are {len(values)} class_weights, but the model has "
+            f"{local.task.outputs} classes."
+        )
+    return torch.tensor(values, dtype=local.parameters[0].dtype)
 
 
 def _excess(local: Local) -> Tensor:

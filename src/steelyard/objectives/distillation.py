@@ -30,6 +30,7 @@ class Distillation(TeacherObjective):
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("alpha", "beta", "scale"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InputError(

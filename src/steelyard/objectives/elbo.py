@@ -10,8 +10,9 @@ from torch import Tensor
 
 from steelyard.errors import InputError, unknown
 from steelyard.nn.variational import Gaussian, gaussians
-from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
+from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
+from steelyard.objectives.wrapper import Wrapper
 
 Prior = Literal["standard", "global"]
 
@@ -29,6 +30,7 @@ class Elbo(Wrapper):
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.kl_weight < math.inf:
             raise InputError(
                 f"objective 'elbo': kl_weight must be a finite number, at least 0, not {self.kl_weight}."

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from steelyard.errors import NOT_NEGATIVE, check_settings
-from steelyard.objectives.base import Local, LocalLoss, Objective, Wrapper
+from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
+from steelyard.objectives.wrapper import Wrapper
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Proximal(Wrapper):
     base: Objective = CrossEntropy()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_settings("objective 'proximal': ", self, mu=NOT_NEGATIVE)
 
     def bind(self, local: Local) -> LocalLoss:

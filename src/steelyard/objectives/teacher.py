@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from steelyard.layout import load, tensors_of
 from steelyard.nn.variational import point_valued
-from steelyard.objectives.base import Local, Targets, Wrapper
+from steelyard.objectives.base import Local, Targets
+from steelyard.objectives.wrapper import Wrapper
 
 
 class Teacher:

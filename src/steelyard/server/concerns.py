@@ -28,6 +28,7 @@ def _not_finite(history: Sequence[Row], model_is_finite: bool) -> str:
         return "the model is not finite: it has values that are infinite or not a number."
     last = history[-1] if history else {}
     scores = {name: last[name] for name in ("nll", "mse") if name in last}
-    if any(score is None or score != score for score in scores.values()):  # a record has None for NaN
+    unknown = any(score is None or score != score for score in scores.values())  # a record has None for NaN
+    if unknown or last.get("unscored"):
         return "the score of the test set is not a number; look for NaN or infinity in its inputs."
     return ""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
 from steelyard.layout import tensors_of
+from steelyard.metrics.own import NO_METRICS, OwnMetrics
 from steelyard.seeds import generator
 from steelyard.server.aggregation import Aggregator, is_finite
 from steelyard.server.clock import Clock
@@ -24,8 +25,9 @@ from steelyard.server.profiles import check_ids, class_counts, fitting_profiles,
 from steelyard.server.result import Result
 from steelyard.server.rows import client_rows, correlation_metrics, round_metrics, sigma_metrics, traffic
 from steelyard.server.score_screening import ScoreRules
-from steelyard.server.scoring import evaluate, progress
+from steelyard.server.scoring import Evaluation, evaluate
 from steelyard.server.screening import Asked, Exchange, screen
+from steelyard.server.selection import Best, Selection, never_scored
 from steelyard.server.state import FederationState
 from steelyard.server.statistics import are_variances
 from steelyard.sharing import Sharing
@@ -49,8 +51,8 @@ class Keeper(Protocol):
 
     def save(self, state: FederationState) -> None: ...
 
-    def finish(self, state: FederationState, model: nn.Module) -> None:
-        """Keep the state and the model in the end, also when the run is interrupted."""
+    def finish(self, state: FederationState, model: nn.Module, best: Best | None) -> None:
+        """Keep the state, the model and the best round in the end, also when the run is interrupted."""
 
     def note(self, **values: str) -> None:
         """Keep facts about the run as a whole."""
@@ -72,21 +74,24 @@ class Federation:
         rounds: int = 30,
         clients_per_round: int | None = None,
         evaluate_every: int = 1,
-        patience: int | None = None,
+        selection: Selection | None = None,
         round_seconds: float | None = None,
         seed: int = 0,
         classes: int | None = None,
+        metrics: OwnMetrics = NO_METRICS,
         annotate: Callable[[Round], Round] = lambda round: round,
     ) -> None:
         """`model` gives the shapes and first values of what is shared; `test` is the server's own test set.
+        `selection` says how the best round is found, and when to stop; by default neither is done.
 
         `classes` is the number of the models' outputs, 0 in regression: scores of clients must have it. If it
-        is not known, scores must have what most clients send. `annotate` may add to the record of a round
-        what only the caller knows.
+        is not known, scores must have what most clients send. `metrics` are the user's own. `annotate` may
+        add to the record of a round what only the caller knows.
         """
         self.sites, self.algorithm, self.test, self.annotate = sites, algorithm, test, annotate
         self.model, self.rounds, self.seed = model, rounds, seed
-        self.evaluate_every, self.patience, self.round_seconds = evaluate_every, patience, round_seconds
+        self.evaluate_every, self.round_seconds = evaluate_every, round_seconds
+        self.selection = selection or Selection()
         self.clients_per_round = len(sites.clients) if clients_per_round is None else clients_per_round
         self.layout = algorithm.sharing.layout(model)
         self.aggregator = Aggregator(
@@ -95,10 +100,12 @@ class Federation:
             algorithm.server,
             self.layout.num_parameters,
             are_variances(self.layout),
+            self.layout.pairs,
         )
         check_ids(sites.clients)
         private, most = algorithm.sharing.has_private_layers, algorithm.server.max_examples
-        self.score_rules = ScoreRules(classes, test is None or private, private, most)
+        self.metrics = metrics
+        self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics.size)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
         needs_counts = "classes" in algorithm.objective.needs
         found = sites.profiles(sites.clients if needs_counts else self.evaluated)
@@ -113,7 +120,7 @@ class Federation:
         self, *observers: Observer, keeper: Keeper | None = None, state: FederationState | None = None
     ) -> Result:
         """Run to the end, from the beginning or from a state."""
-        state, rule = state or self.init(), self.aggregator.weigher
+        state, rule = self.selection.begin(state or self.init()), self.aggregator.weigher
         if keeper is not None:
             keeper.note(
                 rule=kebab(type(rule).__name__), rounds=str(self.rounds), reasons=to_json(rule.reasons)
@@ -140,13 +147,15 @@ class Federation:
                     keeper.save(state)
         finally:  # also when interrupted: the run can be resumed from its last round
             self.sites.commit(state.round)
+            best = self.best_after(state)
             if keeper is not None:
-                keeper.finish(state, self.model_after(state))
+                keeper.finish(state, self.model_after(state), best)
         kept = (tuple(history), tuple(rows)) if keeper is None else keeper.rows()
         found = concerns(kept[0], is_finite(state.server.evaluated_model))
+        found += (never_scored(state),) if self.selection.is_used and best is None else ()
         if keeper is not None and found:
             keeper.note(warning=" ".join(found))
-        return Result(*kept, self.model_after(state), state, warnings=found, reasons=rule.reasons)
+        return Result(*kept, self.model_after(state), state, warnings=found, reasons=rule.reasons, best=best)
 
     def init(self) -> FederationState:
         """The state before the first round."""
@@ -154,8 +163,7 @@ class Federation:
         return FederationState(0, self.aggregator.init(message))
 
     def is_over(self, state: FederationState) -> bool:
-        impatient = self.patience is not None and state.stale >= self.patience
-        return state.pending is None and (state.round >= self.rounds or impatient)
+        return state.pending is None and (state.round >= self.rounds or self.selection.is_over(state))
 
     def exchange(self, state: FederationState, clock: Clock) -> Exchange:
         """Ask sites to score the model of the last round, where that is due, and to train from it."""
@@ -188,13 +196,16 @@ class Federation:
         if self._is_evaluated(round.number):
             with clock("evaluate"):
                 model = state.server.evaluated_model
-                found = evaluate(model, self.test, exchange.scores, exchange.table, self.num_examples)
+                known = (exchange.scores, exchange.table, self.num_examples, self.metrics)
+                found = evaluate(model, self.test, *known)
+                validated = self.selection.metrics(model, exchange.scores, self.metrics)
             own, calibration = found.clients or {}, found.calibration
-            metrics |= found.metrics
+            metrics |= {**found.metrics, **validated}
             if found.measure == "accuracy":
                 metrics |= correlation_metrics(rows, own)
-            state = _judge(state, progress(metrics))
-            rows = [{**row, found.measure: own.get(str(row["client"]))} for row in rows]
+            answered = not (exchange.unscored or exchange.failures)
+            state = self.selection.judge(state, round.metrics, metrics, answered)
+            rows = [{**row, **_scores_of(str(row["client"]), found)} for row in rows]
             unscored = dict(exchange.unscored)
             if self.is_over(state):  # the last exchange has no round of its own in which clients fail
                 failed = (each for each in exchange.failures.values() if each.stage != "training")
@@ -202,7 +213,7 @@ class Federation:
             idle = {*self.evaluated} if self.is_over(state) else {*unscored}
             idle -= {str(row["client"]) for row in rows}
             rows += [
-                {"client": each, "status": "idle", found.measure: own.get(each)} for each in sorted(idle)
+                {"client": each, "status": "idle", **_scores_of(each, found)} for each in sorted(idle)
             ]
             if unscored:
                 rows = [_with_reason(row, unscored) for row in rows]
@@ -230,6 +241,13 @@ class Federation:
     def model_after(self, state: FederationState) -> nn.Module:
         """What is shared, after a round, as a new module: the whole model, or the head."""
         return shared_part(self.model, self.algorithm.sharing, state.server.evaluated_model)
+
+    def best_after(self, state: FederationState) -> Best | None:
+        """The best round so far, if one is looked for and found."""
+        if state.best_model is None:
+            return None
+        model = shared_part(self.model, self.algorithm.sharing, state.best_model)
+        return self.selection.best(state, model)
 
     def _is_evaluated(self, number: int) -> bool:
         """Whether the model of a round is scored."""
@@ -266,19 +284,15 @@ def advance(federation: Federation, state: FederationState) -> tuple[Round | Non
     return completed, state if federation.is_over(state) else federation.aggregate(state, exchange, clock)
 
 
+def _scores_of(client: ClientId, found: Evaluation) -> dict[str, float | None]:
+    """What a client's row says of its scores: its accuracy or error, and the user's own metrics."""
+    return {found.measure: (found.clients or {}).get(client), **found.own.get(client, EMPTY)}
+
+
 def _with_reason(row: Row, unscored: Mapping[ClientId, str]) -> Row:
     """A row, with the reason if the client's scores of the round's model are missing."""
     reason = unscored.get(str(row["client"]))
     return row if reason is None else {**row, "evaluation": reason}
-
-
-def _judge(state: FederationState, score: float | None) -> FederationState:
-    """Note whether a score is the best so far."""
-    if score is None:
-        return state
-    if score > state.best:
-        return replace(state, best=score, stale=0)
-    return replace(state, stale=state.stale + 1)
 
 
 def shared_part(model: nn.Module, sharing: Sharing, values: Message | None = None) -> nn.Module:

@@ -4,12 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.metrics.calibration import BINS
-from steelyard.metrics.scores import CLASS_SUMS, MAX_CONFUSION, NUMBER_SUMS, Scores
+from steelyard.metrics.scores import CLASS_SUMS, LABEL_SUMS, LOSS_SUMS, MAX_CONFUSION, NUMBER_SUMS, Scores
 from steelyard.metrics.temperature import HOTTEST
 from steelyard.server.reasons import UnusableError, kind, why
 from steelyard.sites import ScoreTable
@@ -20,8 +21,10 @@ Array = NDArray[np.float64]
 FLOAT64 = np.dtype(np.float64)
 NAMES = frozenset({"test", "held_out"})
 PRIVATE_NAMES = NAMES | {"common", "own_mix", "shared"}
+OWN_NAMES = frozenset({"test", "held_out"})  # data on which the user's own metrics are computed
 NEED_TEST = frozenset({"own_mix", "shared"})  # come with the scores of the client's own test data
 MAX_CLASSES = 1 << 31  # so that every reason that names their number is short
+MAX_POSITIONS = 1 << 24  # tokens or pixels of an example, each scored
 MAX_SUM = 1e60  # of losses and errors: more than float32 models reach, and its square is finite
 ROUNDING = 1e-6  # relative error that sums may have
 NOT_FINITE = "sent scores that are not finite"
@@ -39,17 +42,38 @@ class ScoreRules:
     private: bool = False
     """Whether clients have models of their own, and scores of them."""
     max_examples: int = 10_000_000
+    own_sums: int = 0
+    """The number of sums of the user's own metrics."""
+
+    @property
+    def max_count(self) -> float:
+        """How many examples may have been scored; or tokens or pixels, where there may be any."""
+        return self.max_examples * (MAX_POSITIONS if self.classes is None else 1)
 
     @property
     def names(self) -> frozenset[str]:
         return PRIVATE_NAMES if self.private else NAMES
 
-    def size(self, name: str, classes: int) -> int:
+    def size(self, name: str, form: "Form") -> int:
         """The number of sums."""
+        classes, labels, sums = form
         if classes == 0:
-            return NUMBER_SUMS
+            return LABEL_SUMS + 3 * labels if labels else sums
         confusion = classes * (classes if classes <= MAX_CONFUSION else 2)
         return CLASS_SUMS + (3 * BINS + confusion if self.detail and name == "test" else 0)
+
+
+class Form(NamedTuple):
+    """What scores are of: so many classes, or so many labels, or something else with so many sums."""
+
+    classes: int
+    labels: int = 0
+    sums: int = 0
+
+
+def form_of(scores: Scores) -> Form:
+    counted = scores.classes > 0 or scores.labels > 0
+    return Form(scores.classes, scores.labels, 0 if counted else len(scores.values))
 
 
 def screen_scores(
@@ -106,7 +130,7 @@ def screen_table(
     if len(seen) < len(clients):
         unasked |= {client for client, times in Counter(clients).items() if times > 1}
     dropped = dict.fromkeys(unasked & asked, "is more than once in the table of scores")
-    reasons = _reasons(values, classes, rules.max_examples)
+    reasons = _reasons(values, Form(classes, 0, size), rules.max_count)
     dropped |= {clients[row]: reason for row, reason in reasons.items() if clients[row] not in unasked}
     table = ScoreTable(clients, values, classes)
     return (table.without({*dropped, *unasked}) if dropped or unasked else table), dropped
@@ -121,11 +145,12 @@ def _named(scores: object, names: frozenset[str]) -> dict[str, Scores]:
             raise UnusableError("sent scores under a name that is not known")
         if type(each) is not Scores:
             raise UnusableError(f"sent {kind(each)} where scores were asked for")
-        values, classes = each
-        if type(values) is not np.ndarray or values.dtype != FLOAT64 or values.ndim != 1:
-            raise UnusableError("sent scores that are not a vector of float64")
-        if type(classes) is not int or not 0 <= classes < MAX_CLASSES:
-            raise UnusableError("sent scores without a number of classes")
+        for vector in (each.values, each.own):
+            if type(vector) is not np.ndarray or vector.dtype != FLOAT64 or vector.ndim != 1:
+                raise UnusableError("sent scores that are not a vector of float64")
+        for count in (each.classes, each.labels):
+            if type(count) is not int or not 0 <= count < MAX_CLASSES:
+                raise UnusableError("sent scores without a number of classes")
     if "test" not in scores and not NEED_TEST.isdisjoint(scores):
         raise UnusableError("sent scores of a model without those of its test data")
     return scores
@@ -134,44 +159,76 @@ def _named(scores: object, names: frozenset[str]) -> dict[str, Scores]:
 def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
     """The reason for each client with values that cannot be true; all clients are checked together."""
     faults: dict[ClientId, str] = {}
-    classes = _usual_classes(found) if rules.classes is None else rules.classes
-    sizes = {name: rules.size(name, classes) for name in rules.names}
+    form = _usual_form(found) if rules.classes is None else Form(rules.classes)
+    if form.classes == form.labels == form.sums == 0:
+        form = form._replace(sums=NUMBER_SUMS)
+    sizes = {name: rules.size(name, form) for name in rules.names}
     alike: dict[int, tuple[list[ClientId], list[Array]]] = {size: ([], []) for size in sizes.values()}
     for client, scores in found.items():
-        for name, (values, claimed) in scores.items():
-            size = sizes[name]
-            if claimed != classes:
-                faults[client] = f"sent scores of {claimed} classes, not {classes}"
-            elif len(values) != size:
-                faults[client] = f"sent scores of {len(values)} sums, not {size}"
+        for name, each in scores.items():
+            reason = _wrong_form(each, form, sizes[name], rules.own_sums if name in OWN_NAMES else None)
+            if reason is not None:
+                faults[client] = reason
             else:
-                alike[size][0].append(client)
-                alike[size][1].append(values)
+                alike[sizes[name]][0].append(client)
+                alike[sizes[name]][1].append(each.values)
     for clients, rows in alike.values():
-        reasons = _reasons(np.stack(rows), classes, rules.max_examples) if rows else {}
+        reasons = _reasons(np.stack(rows), form, rules.max_count) if rows else {}
         faults |= {clients[row]: reason for row, reason in reasons.items()}
     return faults
 
 
-def _usual_classes(found: ByClient) -> int:
-    counts = Counter(each.classes for scores in found.values() for each in scores.values())
-    return max(sorted(counts), key=counts.__getitem__, default=0)
+def _wrong_form(scores: Scores, form: Form, size: int, own_sums: int | None) -> str | None:
+    """Why scores do not have the form that they should; `own_sums` None: they may have any of those."""
+    if scores.classes != form.classes:
+        return f"sent scores of {scores.classes} classes, not {form.classes}"
+    if scores.labels != form.labels:
+        return f"sent scores of {scores.labels} labels, not {form.labels}"
+    if len(scores.values) != size:
+        return f"sent scores of {len(scores.values)} sums, not {size}"
+    if own_sums is not None and len(scores.own) != own_sums:
+        return f"sent {len(scores.own)} sums of own metrics, not {own_sums}"
+    if not np.isfinite(scores.own).all() or (np.abs(scores.own) > MAX_SUM).any():
+        return NOT_FINITE
+    return None
 
 
-def _reasons(values: Array, classes: int, max_examples: int) -> dict[int, str]:
+def _usual_form(found: ByClient) -> Form:
+    """The form that most scores have."""
+    counts = Counter(form_of(each) for scores in found.values() for each in scores.values())
+    return max(sorted(counts), key=counts.__getitem__, default=Form(0, 0, NUMBER_SUMS))
+
+
+def _reasons(values: Array, form: Form, max_count: float) -> dict[int, str]:
     """The reason to drop each row of sums [J, S] that cannot be true, by its number."""
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.asarray(np.isfinite(values).all(axis=1))
-        possible = _possible_classes(values) if classes else _possible_numbers(values)
-        possible &= (values[:, 0] >= 1) & (values[:, 0] <= max_examples)
+        if form.classes:
+            possible = _possible_classes(values)
+        else:
+            possible = _possible_labels(values) if form.labels else _possible_numbers(values)
+        possible &= (values[:, 0] >= 1) & (values[:, 0] <= max_count)
     faulty = np.flatnonzero(~(finite & possible)).tolist()
     return {row: IMPOSSIBLE if finite[row] else NOT_FINITE for row in faulty}
 
 
 def _possible_numbers(values: Array) -> NDArray[np.bool_]:
-    """Count, squared error, targets, squared targets."""
+    """Count; squared errors, targets, squared targets of each output. Or count, loss."""
     small = (np.abs(values) <= MAX_SUM).all(axis=1)
-    return np.asarray(small & (values[:, 1] >= 0) & (values[:, 3] >= 0))
+    if values.shape[1] == LOSS_SUMS:
+        return np.asarray(small)
+    error, _, squares = np.split(values[:, 1:], 3, axis=1)
+    return np.asarray(small & (error >= 0).all(axis=1) & (squares >= 0).all(axis=1))
+
+
+def _possible_labels(values: Array) -> NDArray[np.bool_]:
+    """Count, right labels, negative log-likelihood, all right; true and false positives, false negatives."""
+    count, right, nll, exact = values[:, :LABEL_SUMS].T
+    slack = ROUNDING * count
+    possible = (right >= 0) & (right <= count + slack) & (nll >= -slack) & (nll <= MAX_SUM)
+    possible &= (exact >= 0) & (exact <= right + slack)
+    by_label = values[:, LABEL_SUMS:]
+    return np.asarray(possible & ((by_label >= 0) & (by_label <= (count + slack)[:, None])).all(axis=1))
 
 
 def _possible_classes(values: Array) -> NDArray[np.bool_]:

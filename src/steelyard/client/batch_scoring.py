@@ -1,0 +1,135 @@
+"""Scores of a model batch by batch: for any kind of inputs, outputs and targets, and for own metrics."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from steelyard.data.batches import size_of
+from steelyard.data.examples import AnyExamples, StreamExamples
+from steelyard.metrics.calibration import BINS
+from steelyard.metrics.scores import (
+    CLASS_SUMS,
+    MAX_CONFUSION,
+    Scores,
+    label_scores,
+    loss_scores,
+    number_scores,
+    score,
+)
+from steelyard.seeds import seeded
+from steelyard.task import FittedTask, own_loss
+
+BATCH = 256  # small enough for a CNN's activations to stay in the cache
+
+
+def total_scores(parts: list[Scores]) -> Scores:
+    """The sum of the scores of several batches, in their order."""
+    return reduce(add, parts)
+
+
+@torch.inference_mode()
+def score_batches(
+    model: nn.Module,
+    task: FittedTask,
+    data: AnyExamples,
+    seed: int = 0,
+    detail: bool = False,
+    temperature: float = 1.0,
+    rows: slice = slice(None),
+) -> list[Scores]:
+    """The scores of each batch of a data set, in evaluation mode; streams are read from beginning to end."""
+    model.eval()
+    found = []
+    with seeded(seed, "predict", 0) if isinstance(data, StreamExamples) else nullcontext():
+        for inputs, targets in _batches(data, seed, rows):
+            found.append(score_batch(model, task, inputs, targets, detail, temperature))
+    return found
+
+
+def _batches(data: AnyExamples, seed: int, rows: slice) -> Iterator[tuple[Any, Any]]:
+    """The batches of a data set; random layers and transforms draw from the seed and the batch's position."""
+    if isinstance(data, StreamExamples):
+        yield from data.passes(BATCH)
+        return
+    start, stop, _ = rows.indices(len(data))
+    for first in range(start, stop, BATCH):
+        with seeded(seed, "predict", first):
+            yield data.span(first, min(first + BATCH, stop))
+
+
+def score_batch(
+    model: nn.Module,
+    task: FittedTask,
+    inputs: Any,
+    targets: Any,
+    detail: bool = False,
+    temperature: float = 1.0,
+) -> Scores:
+    """The scores of one batch."""
+    outputs = task.raw(model, inputs, targets if task.has_loss else None)
+    shown, count = task.seen(outputs), size_of(inputs)
+    if task.targets == "loss":
+        scores = loss_scores(_loss(task, outputs, shown, targets), count)
+    elif task.targets == "classes":
+        scores = _class_scores(*flat_classes(task, shown, targets), detail, temperature)
+    else:
+        rows = len(targets), -1
+        kind = label_scores if task.targets == "labels" else number_scores
+        scores = kind(shown.reshape(rows), targets.reshape(rows))
+    return scores._replace(own=own_sums(task, shown, targets, count)) if task.metrics else scores
+
+
+def own_sums(task: FittedTask, shown: Any, targets: Any, count: int) -> NDArray[np.float64]:
+    """What a batch adds to the sums of the user's own metrics."""
+    return task.metrics.sums(shown, targets, count, partial(_prepared, task, shown, targets))
+
+
+def add_own_sums(task: FittedTask, sums: list[NDArray[np.float64]], outputs: Tensor, targets: Tensor) -> None:
+    """Append the sums of a batch of plain outputs and targets."""
+    sums.append(own_sums(task, outputs, targets, len(targets)))
+
+
+def _loss(task: FittedTask, outputs: Any, shown: Any, targets: Any) -> float:
+    value = own_loss(outputs) if task.loss is None else task.loss(shown, targets).mean()
+    return float("nan") if value is None else float(value)
+
+
+def flat_classes(task: FittedTask, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [M, C] and class numbers [M] of all examples, tokens or pixels that are not ignored."""
+    if targets.dim() > 1:
+        logits = logits.movedim(task.class_dim, -1).flatten(0, -2)
+        targets = targets.flatten()
+    counted = targets != task.ignore_index
+    return (logits, targets) if bool(counted.all()) else (logits[counted], targets[counted])
+
+
+def _class_scores(logits: Tensor, targets: Tensor, detail: bool, temperature: float) -> Scores:
+    classes = logits.shape[1]
+    if len(targets):
+        return score(F.log_softmax(logits, dim=1), targets, detail, temperature)
+    confusion = classes * (classes if classes <= MAX_CONFUSION else 2)
+    return Scores(np.zeros(CLASS_SUMS + (3 * BINS + confusion if detail else 0)), classes)
+
+
+def _prepared(task: FittedTask, shown: Any, targets: Any, two_classes: bool) -> tuple[Any, Any]:
+    """Probabilities or numbers, and targets, as torchmetrics wants them."""
+    if task.targets == "classes":
+        logits, truth = flat_classes(task, shown, targets)
+        probabilities = logits.softmax(dim=1)
+        return (probabilities[:, 1] if two_classes and logits.shape[1] == 2 else probabilities), truth
+    if task.targets == "loss":
+        return shown, targets
+    rows = len(targets), -1
+    predicted, truth = shown.reshape(rows), targets.reshape(rows)
+    if task.targets == "labels":
+        predicted, truth = predicted.sigmoid(), truth.long()
+    single = predicted.shape[1] == 1
+    return (predicted.squeeze(1), truth.squeeze(1)) if single else (predicted, truth)

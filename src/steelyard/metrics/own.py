@@ -1,0 +1,195 @@
+"""The user's own metrics: torchmetrics objects whose states are sums, and functions averaged over examples.
+
+A site sends the sums of a metric's states. The server adds them up over sites and computes the metric.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steelyard.errors import InputError
+
+Array = NDArray[np.float64]
+RESERVED = frozenset(
+    {"round", "client", "status", "weight", "norm", "loss", "steps", "num_examples", "evaluation", "bytes"}
+    | {"used", "rejected", "accuracy", "nll", "ece", "brier", "mse", "r2", "test_loss", "temperature"}
+    | {"effective_clients", "unscored", "seconds"}
+)
+"""Names that the record uses itself."""
+MAX_VALUES = 100  # numbers that one metric may return
+
+
+class OwnMetrics:
+    """Metrics by name, and where the sums of each are in one vector."""
+
+    def __init__(self, metrics: Mapping[str, Any]) -> None:
+        self.metrics: dict[str, Metric] = {}
+        for name, metric in _expanded(metrics):
+            _check_name(name, self.metrics)
+            self.metrics[name] = _as_metric(name, metric)
+        self._starts = [0, *np.cumsum([metric.size for metric in self.metrics.values()], dtype=int).tolist()]
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    def __repr__(self) -> str:
+        return f"OwnMetrics({', '.join(self.metrics)})"
+
+    @property
+    def size(self) -> int:
+        """The number of sums of all metrics."""
+        return int(self._starts[-1])
+
+    def sums(self, outputs: Any, targets: Any, count: int, prepared: "Prepared") -> Array:
+        """What one batch of `count` examples adds to the sums, [size].
+
+        Functions get outputs and targets as they are. Objects of torchmetrics get `prepared` ones.
+        """
+        parts = [metric.sums(outputs, targets, count, prepared) for metric in self.metrics.values()]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def compute(self, sums: Array) -> dict[str, float]:
+        """The metrics by name, from sums over all examples; a metric that cannot be computed is left out."""
+        found: dict[str, float] = {}
+        for place, (name, metric) in enumerate(self.metrics.items()):
+            numbers = metric.compute(sums[self._starts[place] : self._starts[place + 1]])
+            names = [name] if len(numbers) == 1 else [f"{name}_{number}" for number in range(len(numbers))]
+            found |= {each: value for each, value in zip(names, numbers, strict=True) if math.isfinite(value)}
+        return found
+
+
+Prepared = Callable[[bool], tuple[Tensor, Tensor]]
+"""Probabilities (or numbers) and targets in the shapes of torchmetrics; True: of a metric for two classes."""
+
+
+class Metric:
+    """One metric as sums."""
+
+    size: int
+
+    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
+        raise NotImplementedError
+
+    def compute(self, sums: Array) -> list[float]:
+        raise NotImplementedError
+
+
+class MeanOf(Metric):
+    """A function of (outputs, targets), averaged over examples: total and count."""
+
+    size = 2
+
+    def __init__(self, name: str, function: Callable[[Any, Any], Any]) -> None:
+        self.name, self.function = name, function
+
+    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
+        value = torch.as_tensor(self.function(outputs, targets)).detach()
+        if value.dim() == 1 and len(value) == count:  # one number for each example
+            value = value.double().mean()
+        if value.numel() != 1:
+            raise InputError(
+                f"metric {self.name!r} returned a tensor of shape {tuple(value.shape)}; return one number, "
+                "or one for each example."
+            )
+        return np.array([float(value) * count, count])
+
+    def compute(self, sums: Array) -> list[float]:
+        return [float(sums[0] / sums[1])] if sums[1] > 0 else [math.nan]
+
+
+class TorchMetric(Metric):
+    """An object of torchmetrics: its states, flattened one after the other."""
+
+    def __init__(self, name: str, metric: Any) -> None:
+        self.name, self.metric = name, copy.deepcopy(metric)
+        self.metric.reset()
+        self.states: dict[str, Tensor] = {key: value.clone() for key, value in metric._defaults.items()}
+        self.size = sum(state.numel() for state in self.states.values())
+        self.for_two_classes = type(metric).__name__.startswith("Binary")
+
+    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
+        metric = self.metric
+        metric.reset()
+        try:
+            metric.update(*prepared(self.for_two_classes))
+        except Exception as error:
+            raise InputError(f"metric {self.name!r} cannot take these predictions: {error}") from error
+        return torch.cat([getattr(metric, key).detach().double().reshape(-1) for key in self.states]).numpy()
+
+    def compute(self, sums: Array) -> list[float]:
+        metric = copy.deepcopy(self.metric)
+        metric.reset()
+        parts = torch.split(torch.from_numpy(sums), [state.numel() for state in self.states.values()])
+        for (key, default), part in zip(self.states.items(), parts, strict=True):
+            setattr(metric, key, part.reshape(default.shape).to(default.dtype))
+        metric._update_count = 1  # its states are set, so that it may compute
+        try:
+            value = torch.as_tensor(metric.compute()).double().reshape(-1)
+        except Exception:  # sums that a client invented
+            return [math.nan]
+        if len(value) > MAX_VALUES:
+            raise InputError(
+                f"metric {self.name!r} returns {len(value)} numbers; average them (`average='macro'`)."
+            )
+        return [float(each) for each in value]
+
+
+def _as_metric(name: str, metric: Any) -> Metric:
+    if hasattr(metric, "_reductions") and hasattr(metric, "_defaults"):
+        _check_states(name, metric)
+        return TorchMetric(name, metric)
+    if isinstance(metric, type) or not callable(metric):
+        found = f"the class {metric.__name__}" if isinstance(metric, type) else type(metric).__name__
+        raise InputError(
+            f"metric {name!r} must be an object of torchmetrics or a function of (outputs, targets), not "
+            f"{found}."
+        )
+    return MeanOf(name, metric)
+
+
+def _check_states(name: str, metric: Any) -> None:
+    """Refuse metrics whose states cannot be added up over sites."""
+    kind = type(metric).__name__
+    for key, reduction in metric._reductions.items():
+        if isinstance(metric._defaults[key], list):
+            raise InputError(
+                f"metric {name!r}: {kind} keeps every prediction, which must not leave a site; take a form "
+                "with sums, such as `thresholds=200` or a smaller average."
+            )
+        if getattr(reduction, "__name__", "") != "dim_zero_sum":
+            raise InputError(
+                f"metric {name!r}: the state {key!r} of {kind} is not a sum, so that sites cannot be added "
+                "up; take another metric, or write a function of (outputs, targets)."
+            )
+    if not metric._reductions:
+        raise InputError(f"metric {name!r}: {kind} has no states of its own; give the metrics that it wraps.")
+
+
+def _expanded(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Metrics by name; a collection of torchmetrics gives several."""
+    if not isinstance(metrics, Mapping):
+        raise InputError(f"metrics must be {{name: metric}}, not {type(metrics).__name__}.")
+    for name, metric in metrics.items():
+        if type(metric).__name__ == "MetricCollection":
+            yield from ((f"{name}_{key}", each) for key, each in metric.items())
+        else:
+            yield name, metric
+
+
+def _check_name(name: object, known: Mapping[str, Any]) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w{0,39}", name, re.ASCII):
+        raise InputError(f"a metric cannot be called {name!r}: take a letter, then letters, digits and _.")
+    lower = name.lower()
+    taken = lower in RESERVED or lower.startswith(("client_", "validation_", "held_out_"))
+    if taken or lower in map(str.lower, known):
+        raise InputError(f"a metric cannot be called {name!r}: that name is taken; choose another.")
+
+
+NO_METRICS = OwnMetrics({})
