@@ -175,6 +175,14 @@ def settings_object(field: str, kind: type, value: Any) -> Any:
     return kind(**resolve(field, kind, value))
 
 
+def choice_of(family: str, value: Any) -> dict[str, Any] | None:
+    """A component as a spec stores it; None if it is not of the package, or its settings are not plain."""
+    if type(value) not in names(family).values():
+        return None
+    choice: dict[str, Any] = plain_default(value)
+    return choice if is_plain(choice) else None
+
+
 def _wrong(field: str, wanted: str, value: Any) -> InputError:
     return InputError(f"{field} must be {wanted}, not {shorten(repr(value), 100)}.")
 

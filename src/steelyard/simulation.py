@@ -21,7 +21,7 @@ from steelyard.client.optimizers import check_training
 from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
 from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles
 from steelyard.client.temporary_folder import temporary_folder
-from steelyard.components import Choice, component
+from steelyard.components import Choice, choice_of, component
 from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
@@ -36,6 +36,7 @@ from steelyard.observers.base import Watching
 from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.observers.notebook import notebook_bar
 from steelyard.runs.folder import PRIVATE
+from steelyard.runs.recorded_model import KEY, Inputs, RecordedModel
 from steelyard.runs.summary import flattened
 from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Federation, Observer, shared_part
@@ -115,6 +116,9 @@ class SimulatedFederation:
         self.name = "federation"
         self.parameters: Mapping[str, Any] | None = None
         """What trackers are told, where it is more than the settings here: of a spec, all of it."""
+        self.inputs: Inputs | None = None
+        self.client_inputs: Mapping[ClientId, Inputs] = {}
+        """What the models of a spec are built for: the common one, or those of the clients."""
         given_task = task or Task()
         self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
         self.model = None if model is None else copy.deepcopy(model)
@@ -154,6 +158,8 @@ class SimulatedFederation:
         ):
             if recorder is not None and state is not None:
                 self.check_state(state, recorder.folder)
+            if recorder is not None:
+                recorder.note(**{KEY: self.recorded_model().to_json()})
             watching.begin(self.facts(recorder, state))
             sites.rewind(0 if state is None else state.round)
             server = self.server(sites)
@@ -175,6 +181,12 @@ class SimulatedFederation:
         parameters = self.parameters or own | flattened({"engine": self.engine}) | flattened(self.algorithm)
         folder = None if recorder is None else recorder.folder
         return RunFacts(self.name, self.rounds, parameters, folder, resumed_after(recorder, state))
+
+    def recorded_model(self) -> RecordedModel:
+        """What is recorded, so that the model can be loaded without the data."""
+        rule = self.algorithm.sharing
+        prefix = self.workload.learner.layout.prefix
+        return RecordedModel(prefix, choice_of("sharing", rule), self.spill, self.inputs, self.client_inputs)
 
     def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
         """A context with the simulated sites."""

@@ -25,7 +25,11 @@ def trained_model(
     client: Client, common: nn.Module | None, sharing: Sharing, message: Message, state: State
 ) -> nn.Module:
     """A new module: the client's model with the shared values of `message` and its private state."""
-    model = copy.deepcopy(model_of(client, common))
+    return as_trained(copy.deepcopy(model_of(client, common)), sharing, message, state)
+
+
+def as_trained(model: nn.Module, sharing: Sharing, message: Message, state: State) -> nn.Module:
+    """The model itself, with the shared values of `message` and a client's private state written into it."""
     tensors, layout = tensors_of(model), sharing.layout(model)
     sharing.write(tensors, layout, message, state or sharing.start(tensors, layout))
     return model.eval()

@@ -28,12 +28,17 @@ def deal(
     A client is tested on rows of the test set that have the label mix of its training rows, or on the whole
     test set if the targets are numbers. A shift changes its training, held-out and test images alike.
     """
-    width = len(str(len(rows) - 1))
-    ids = [f"client-{number:0{width}d}" for number in range(len(rows))]
+    ids = client_names(len(rows))
     sizes = [len(part) - num_held_out(len(part), holdout) for part in rows]
     if 0 in sizes:
         raise InputError(f"the partition leaves {ids[sizes.index(0)]} empty; take fewer clients.")
     return Population(ids, Dealer(dataset, rows, seed, shift, holdout), sizes)
+
+
+def client_names(count: int) -> list[ClientId]:
+    """The ids of clients that are dealt: client-00 to client-11, if there are twelve."""
+    width = len(str(count - 1))
+    return [f"client-{number:0{width}d}" for number in range(count)]
 
 
 def num_held_out(size: int, share: float) -> int:

@@ -11,6 +11,7 @@ from steelyard.client.checks import fit_to_data
 from steelyard.client.learner import Learner
 from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.site import Site
+from steelyard.components import choice_of
 from steelyard.data.clients import Client, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.validation import validation_data
@@ -19,6 +20,7 @@ from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.errors import InputError, unknown
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
+from steelyard.runs.recorded_model import Inputs, RecordedModel
 from steelyard.server.federation import Federation
 from steelyard.server.selection import Selection
 from steelyard.server.selection import check as check_selection
@@ -71,6 +73,17 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
         seed=spec.seed,
         classes=settings.classes if settings.classes > 1 else None,
     )
+
+
+def recorded_model_of(spec: Spec, settings: Settings) -> RecordedModel:
+    """What the record of a deployment keeps of its model."""
+    if settings.dealt:
+        return build(spec).recorded_model()
+    model, rule = _model_of(spec, settings.input_shape, settings.classes), build_algorithm(spec).sharing
+    assert settings.input_shape is not None
+    assert settings.classes is not None
+    inputs = Inputs(tuple(settings.input_shape), settings.classes)
+    return RecordedModel(rule.layout(model).prefix, choice_of("sharing", rule), inputs=inputs)
 
 
 def check_server(spec: Spec, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from steelyard.engines.base import one_thread
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import credentials
-from steelyard.flower.building import build_server, check_server
+from steelyard.flower.building import build_server, check_server, recorded_model_of
 from steelyard.flower.channel import POLL_SECONDS, LostError, SuperLinkChannel
 from steelyard.flower.deployment import LOGS, RUNS, SETTINGS, STATUS, Deployment, load_deployment
 from steelyard.flower.processes import Child, flower_program
@@ -23,6 +23,7 @@ from steelyard.observers.base import Watching
 from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.runs.folder import SPEC, Lock, refuse_links
 from steelyard.runs.reader import Run
+from steelyard.runs.recorded_model import KEY
 from steelyard.runs.resuming import changes, last_state
 from steelyard.runs.writer import Recorder
 from steelyard.server.federation import Observer
@@ -84,6 +85,7 @@ def serve(
             )
             reporter.phase("waiting for sites")
             wait_for_sites(deployment, sites, log)
+            opened.recorder.note(**{KEY: recorded_model_of(spec, settings).to_json()})
             federation = build_server(spec, settings, sites)
             reporter.phase("running")
             sites.rewind(opened.round)

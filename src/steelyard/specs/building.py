@@ -12,6 +12,7 @@ from steelyard.attacks import Attack
 from steelyard.data import Client, Dataset, Population, as_clients, deal
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
+from steelyard.runs.recorded_model import Inputs
 from steelyard.runs.summary import flattened
 from steelyard.seeds import generator, seeded
 from steelyard.server.federation import Observer
@@ -50,7 +51,20 @@ def build(spec: Spec) -> SimulatedFederation:
         adversaries=choose_adversaries(spec, tuple(clients)),
     )
     federation.name, federation.parameters = spec.name, parameters_of(spec)
+    federation.inputs, federation.client_inputs = _inputs(dataset, clients)
     return federation
+
+
+def _inputs(
+    dataset: Dataset | HeterogeneousDataset, clients: Mapping[ClientId, Client]
+) -> tuple[Inputs | None, dict[ClientId, Inputs]]:
+    """What the common model, or the models of the clients, are built for."""
+    if isinstance(dataset, Dataset):
+        return Inputs(dataset.train.input_shape, dataset.num_classes), {}
+    return None, {
+        id: Inputs(client.train.input_shape or (), dataset.num_classes, number)
+        for number, (id, client) in enumerate(clients.items())
+    }
 
 
 def parameters_of(spec: Spec) -> dict[str, Any]:
@@ -90,11 +104,17 @@ def build_model(spec: Spec, dataset: Dataset) -> nn.Module:
 def make_model(spec: Spec, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """The spec's model for examples of this shape, initialised from the training seed."""
     with seeded(spec.seed, "model"):
-        return _model(spec, input_shape, num_classes, 0)
+        return _model(spec, Inputs(input_shape, num_classes))
 
 
-def _model(spec: Spec, shape: tuple[int, ...], classes: int, client: int) -> nn.Module:
-    context = {"input_shape": shape, "num_classes": classes, "client": client}
+def make_client_model(spec: Spec, client: ClientId, inputs: Inputs) -> nn.Module:
+    """The model of a client that has inputs of its own, initialised from the training seed."""
+    with seeded(spec.seed, client, "model"):
+        return _model(spec, inputs)
+
+
+def _model(spec: Spec, inputs: Inputs) -> nn.Module:
+    context = {"input_shape": inputs.shape, "num_classes": inputs.num_classes, "client": inputs.client}
     model: nn.Module = registry.build("models", spec.model, **context)
     return model
 
@@ -149,10 +169,10 @@ def deal_mixed(spec: Spec, dataset: HeterogeneousDataset) -> Mapping[ClientId, C
         rows: Sequence[Tensor] = registry.build("partitions", data.partition, generator=draw, **context)
         return rows
 
-    clients = dataset.deal(split, data.clients, seed)
+    clients = sorted(dataset.deal(split, data.clients, seed), key=lambda client: client.id)
     for number, client in enumerate(clients):
-        with seeded(spec.seed, client.id, "model"):
-            client.model = _model(spec, client.train.input_shape or (), dataset.num_classes, number)
+        inputs = Inputs(client.train.input_shape or (), dataset.num_classes, number)
+        client.model = make_client_model(spec, client.id, inputs)
     return as_clients(clients)
 
 

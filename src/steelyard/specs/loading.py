@@ -1,5 +1,6 @@
 """Load from a recorded run: its model, its test set, and the model's predictions on it."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,18 +8,25 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from steelyard.client.evaluation import predict
+from steelyard.client.models import as_trained
+from steelyard.client.private_state import MemoryStates, StateFiles
+from steelyard.components import component
 from steelyard.data import Dataset
+from steelyard.data.dealing import client_names
 from steelyard.data.examples import Examples
 from steelyard.errors import InputError, unknown
-from steelyard.runs.folder import MODEL, SPEC
+from steelyard.layout import tensors_of
+from steelyard.runs.folder import BEST, MODEL, PRIVATE, SPEC
 from steelyard.runs.reader import Run
+from steelyard.runs.recorded_model import check_fit, recorded_model
 from steelyard.runs.resuming import last_state
-from steelyard.specs import registry
-from steelyard.specs.building import build, build_algorithm
+from steelyard.sharing import Sharing
+from steelyard.specs import gate, registry
+from steelyard.specs.building import build_algorithm, make_client_model, make_model
 from steelyard.specs.gate import Permission
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.tensor_files import check_file
-from steelyard.types import ClientId
+from steelyard.types import ClientId, State
 
 
 class Predictions(NamedTuple):
@@ -30,29 +38,121 @@ class Predictions(NamedTuple):
     """[N]."""
 
 
-def load_model(run: str | Path | Run, client: ClientId | None = None, trust: Permission = False) -> nn.Module:
-    """The model of a recorded run. If only heads are shared: the shared head, or the model of `client`.
+def load_model(
+    run: str | Path | Run,
+    client: ClientId | None = None,
+    trust: Permission = False,
+    best: bool = False,
+    *,
+    model: nn.Module | None = None,
+) -> nn.Module:
+    """The model of a recorded run. If only heads are shared: the shared head, or the whole model of `client`.
 
+    The data of the run are not needed. A run of a spec knows how its model is built; the weights of any other
+    run are loaded into `model`, a whole model of the same kind, and it or its head is returned. With `best`,
+    the model of the best round instead of the last one, if the run had `validation`, `monitor` or `patience`.
     The run of somebody else, if it names code of its own, is loaded only with `trust`.
+
+    >>> load_model("runs/20261115-220936-federation-s0", model=Net())
     """
-    if client is None and not (_path(run) / MODEL).is_file():
-        raise InputError(f"{_path(run)} has no {MODEL}.")
-    return _model(_path(run), _spec(run, trust), client)
+    recorded, spec = Run(_path(run)), _spec(run, trust) if model is None else None
+    if best and client is not None:
+        raise InputError("the best model is what all clients share; leave out `client`, or `best`.")
+    if client is None:
+        return _shared(recorded, _new_model(recorded, spec) if model is None else model, best)
+    known = _clients(recorded, spec)
+    if client not in known:
+        raise unknown("client", client, known)
+    whole = _new_model(recorded, spec, client) if model is None else model
+    return _own(recorded, client, whole, _sharing(recorded, spec), is_given=model is not None)
 
 
-def _model(path: Path, spec: Spec, client: ClientId | None = None) -> nn.Module:
-    federation = build(spec)
-    if client is not None:
-        if client not in federation.clients:
-            raise unknown("client", client, federation.ids)
-        state, _ = last_state(Run(path), lambda state: federation.read_states(state, path))
-        if state is None:
-            raise InputError(f"{path} has no saved state to take the model of {client!r} from.")
-        return federation.model_of(state, client, federation.read_states(state, path))
-    check_file(path / MODEL)
-    model = federation.shared_model()
-    safetensors.torch.load_model(model, path / MODEL)
-    return model.eval()
+def _new_model(run: Run, spec: Spec | None, client: ClientId | None = None) -> nn.Module:
+    """The model of a spec, of one client or of all, as it was before the first round."""
+    assert spec is not None
+    about = recorded_model(run)
+    if about.clients:
+        name = next(iter(about.clients)) if client is None else client
+        return make_client_model(spec, name, about.clients[name])
+    if about.inputs is None:
+        raise InputError(f"{run.path} does not say what its model is built for; pass it as `model=`.")
+    return make_model(spec, about.inputs.shape, about.inputs.num_classes)
+
+
+def _shared(run: Run, model: nn.Module, best: bool) -> nn.Module:
+    """What is shared of a model, with the weights of a run."""
+    path = run.path / (BEST if best else MODEL)
+    if not path.is_file():
+        why = ": it looked for no best round; set validation, monitor or patience" if best else ""
+        raise InputError(f"{run.path} has no {path.name}{why}.")
+    part = _fitting_part(run, model, path)
+    safetensors.torch.load_model(part, path)
+    return part.eval()
+
+
+def _fitting_part(run: Run, model: nn.Module, path: Path) -> nn.Module:
+    """The part of a model that the run shares; refused if the tensors of the run do not fit it."""
+    name = recorded_model(run).prefix.removesuffix(".")
+    try:
+        part = model.get_submodule(name)
+    except AttributeError:
+        raise InputError(f"{run.path} shares the layer {name!r}, which the model does not have.") from None
+    check_file(path)
+    check_fit(part, safetensors.torch.load_file(path), str(path))
+    return part
+
+
+def _sharing(run: Run, spec: Spec | None) -> Sharing:
+    """The sharing rule of a run. A record may come from somebody else: it must not lead to code."""
+    choice = recorded_model(run).sharing if spec is None else spec.sharing
+    if choice is None or (spec is None and gate.code_names(choice)):
+        raise InputError(
+            f"{run.path} was made with a sharing rule of its own; in the program that made it, "
+            "`federation.resume(...)` has the models of its clients."
+        )
+    rule: Sharing = component("sharing", "sharing", Sharing, choice)
+    return rule
+
+
+def _own(run: Run, client: ClientId, model: nn.Module, sharing: Sharing, is_given: bool) -> nn.Module:
+    """The whole model of a client: what is shared, and its private layers."""
+    folder = run.path / PRIVATE
+    states = (StateFiles if recorded_model(run).spill else MemoryStates)(folder)
+    state, _ = last_state(run, lambda state: states.read(state.round))
+    if state is None:
+        raise InputError(f"{run.path} has no saved state to take the model of {client!r} from.")
+    if sharing.has_private_layers and state.round and not folder.is_dir():
+        raise InputError(
+            f"{run.path} has no folder {PRIVATE!r}: the private layers of its clients are elsewhere."
+        )
+    private = states.get(client)
+    if is_given:
+        _fitting_part(run, model, run.path / MODEL)
+    if is_given and sharing.has_private_layers:
+        _check_private(run, client, sharing.keep(tensors_of(model), sharing.layout(model)), private)
+    return as_trained(model, sharing, state.server.evaluated_model, private)
+
+
+def _check_private(run: Run, client: ClientId, wanted: State, found: State) -> None:
+    """Refuse a model whose private layers are not those of the client."""
+    if not found:
+        raise InputError(f"client {client!r} has not trained in {run.path}: it has no private layers there.")
+    for name in {**wanted, **found}:
+        shapes = [list(state[name].shape) if name in state else "missing" for state in (found, wanted)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"{name.partition('.')[2]!r} of client {client!r} is {shapes[0]} in {run.path}, and "
+                f"{shapes[1]} in the model."
+            )
+
+
+def _clients(run: Run, spec: Spec | None) -> Collection[ClientId]:
+    """The clients of a run: all those of a spec, or those that were invited to a round."""
+    if found := recorded_model(run).clients:
+        return found.keys()
+    if spec is None:
+        return run.client_ids()
+    return client_names(spec.data.clients + (spec.adversaries.count if spec.adversaries.extra else 0))
 
 
 def load_test(run: str | Path | Run, trust: Permission = False) -> Examples:
@@ -75,13 +175,16 @@ def load_predictions(run: str | Path | Run, trust: Permission = False) -> Predic
         raise InputError(f"the clients of {_path(run)} share only a head: there is no global model to load.")
     if test.labels.is_floating_point():
         raise InputError(f"{_path(run)} predicts numbers, not classes: there are no probabilities.")
-    return Predictions(predict(_model(_path(run), spec), test, spec.seed), test.labels)
+    model = load_model(run, trust=trust)
+    return Predictions(predict(model, test, spec.seed), test.labels)
 
 
 def _spec(run: str | Path | Run, trust: Permission) -> Spec:
     path = _path(run)
     if not (path / SPEC).is_file():
-        raise InputError(f"{path} has no {SPEC}: only a run that was made from a spec can be loaded.")
+        raise InputError(
+            f"{path} has no {SPEC}: a program made it, so pass the model to load it into (`model=Net()`)."
+        )
     return load_spec(path / SPEC, trust=trust)
 
 
