@@ -53,6 +53,8 @@ def targets_of(targets: Any, name: str) -> Tensor:
 
 def _kind_of(data: Any) -> tuple[str, str]:
     """The library and the class of a frame or series; empty for anything else."""
+    if isinstance(data, Tensor | np.ndarray | list | tuple):  # most data, at the least cost
+        return "", ""
     for kind in type(data).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in ("pandas", "polars"):
