@@ -1,6 +1,11 @@
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Clients that fail are the point of many tests; those of the warnings turn them on again."""
+    config.addinivalue_line("filterwarnings", "ignore::steelyard.errors.ParticipationWarning")
+
+
 @pytest.fixture(autouse=True)
 def no_settings_of_the_user(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

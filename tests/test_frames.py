@@ -78,3 +78,16 @@ def test_results_and_recorded_runs_give_the_same_frames(tmp_path: Path) -> None:
     assert set(clients["client"]) == {row["client"] for row in result.clients}
     pandas.testing.assert_frame_equal(rounds, run.rounds_frame())
     pandas.testing.assert_frame_equal(clients, run.clients_frame())
+
+
+def test_to_pandas_is_a_pandas_frame_of_the_rounds_or_says_what_is_missing(
+    only: Callable[..., None],
+) -> None:
+    result = sy.run("fedavg", out=None, rounds=2, **{"data.clients": 2})
+    found = result.to_pandas()
+    assert isinstance(found, pandas.DataFrame)
+    assert list(found["round"]) == [1, 2]
+    assert found["accuracy"].iloc[-1] == result.accuracy
+    only("polars")
+    with pytest.raises(ImportError, match="to_pandas needs pandas"):
+        result.to_pandas()

@@ -28,6 +28,10 @@ class SteelyardWarning(UserWarning):
     """Something that a user should know about a run, although it goes on or came to its end."""
 
 
+class ParticipationWarning(SteelyardWarning):
+    """Clients were often rejected or failed, or rounds were skipped; the others made the model."""
+
+
 class ObserverWarning(SteelyardWarning):
     """An observer of a run failed; the run goes on without it."""
 

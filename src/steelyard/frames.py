@@ -20,6 +20,16 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
     return importlib.import_module("narwhals").from_dict(table, backend=library).to_native()
 
 
+def to_pandas(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """A pandas DataFrame; an ImportError without pandas."""
+    if find_spec("pandas") is None:
+        raise ImportError(
+            "to_pandas needs pandas: install it (`pip install pandas`), or call `to_frame`, which also makes "
+            "frames of polars and pyarrow."
+        )
+    return importlib.import_module("pandas").DataFrame(columns(rows))
+
+
 def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Rows as columns of one type each, in the order in which they appear; None where a row has no value."""
     given = list(rows)

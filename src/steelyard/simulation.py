@@ -34,11 +34,12 @@ from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings, 
 from steelyard.layout import tensors_of
 from steelyard.observers.base import Watching
 from steelyard.observers.facts import RunFacts, resumed_after
-from steelyard.observers.notebook import notebook_bar
+from steelyard.observers.terminal_bar import progress_bars
 from steelyard.runs.folder import PRIVATE
 from steelyard.runs.recorded_model import KEY, Inputs, RecordedModel
 from steelyard.runs.summary import flattened
 from steelyard.runs.writer import Recorder
+from steelyard.server.concerns import Participation
 from steelyard.server.federation import Federation, Observer, shared_part
 from steelyard.server.profiles import check_ids, check_profiles
 from steelyard.server.result import Result
@@ -143,15 +144,21 @@ class SimulatedFederation:
             self.workload = replace(self.workload, clients=self.clients)
 
     def run(
-        self, *observers: Observer, recorder: Recorder | None = None, state: FederationState | None = None
+        self,
+        *observers: Observer,
+        recorder: Recorder | None = None,
+        state: FederationState | None = None,
+        progress: bool = True,
     ) -> Result:
         """Run to the end, from the beginning or from a state.
 
         Each observer is called with every completed round; a recorder keeps the run on disk. A tracker
-        (`steelyard.observers`) is also told how the run begins and ends.
+        (`steelyard.observers`) is also told how the run begins and ends. `progress` is a bar in a notebook
+        and, if the run takes more than a second, on a terminal; `STEELYARD_PROGRESS=0` turns all bars off.
         """
+        participation = Participation()
         with (
-            Watching((*observers, *notebook_bar())) as watching,
+            Watching((*observers, *progress_bars(progress))) as watching,
             recorder or nullcontext(),
             self._states(recorder) as states,
             self.open(states) as sites,
@@ -164,14 +171,16 @@ class SimulatedFederation:
             sites.rewind(0 if state is None else state.round)
             server = self.server(sites)
             try:
-                result = server.run(*watching.observers, keeper=recorder, state=state)
+                result = server.run(*watching.observers, participation, keeper=recorder, state=state)
             finally:
                 if recorder is not None:
                     recorder.note(engine=sites.about)
         lost = isinstance(states, StateFiles) and recorder is None
         own = _not_recorded if lost else partial(self.model_of, result.state, states=states)
+        result = replace(result, model_of=own, path=recorder.path if recorder else None)
+        result = replace(result, notices=participation.notices())
         result.warn()
-        return replace(result, model_of=own, path=recorder.path if recorder else None)
+        return result
 
     def facts(self, recorder: Recorder | None, state: FederationState | None) -> RunFacts:
         """What trackers are told before the first round."""

@@ -13,11 +13,11 @@ from torch import nn
 import steelyard as sy
 from steelyard.algorithm import Algorithm
 from steelyard.engines import Serial
-from steelyard.errors import SteelyardWarning
-from steelyard.server.concerns import concerns
+from steelyard.errors import ParticipationWarning, SteelyardWarning
+from steelyard.server.concerns import Participation, concerns
 from steelyard.server.federation import Federation
 from steelyard.sites import Answer
-from steelyard.types import Failure, Row
+from steelyard.types import Failure, Round, Row
 
 NONE = {"used": 0.0, "nll": 0.5}
 SOME = {"used": 2.0, "nll": 0.5}
@@ -103,3 +103,54 @@ def test_a_model_that_is_not_finite_is_noticed() -> None:
         result.warn()
     assert [str(each.message) for each in caught] == list(result.warnings)
     assert "the model is not finite" in result.warnings[-1]
+
+
+def asked(number: int, **statuses: str) -> Round:
+    rows = tuple({"client": client, "status": status} for client, status in statuses.items())
+    return Round(number, {"used": float(sum(status == "used" for status in statuses.values()))}, rows, {})
+
+
+def noticed(*rounds: Round) -> tuple[str, ...]:
+    participation = Participation()
+    for round in rounds:
+        participation(round)
+    return participation.notices()
+
+
+def test_clients_that_are_often_rejected_or_fail_are_named_with_the_last_reason() -> None:
+    rounds = [
+        asked(1, a="used", b="failed while training: no disk", c="sent \x1b[31mnothing"),
+        asked(2, a="used", b="failed while training: no disk", c="used"),
+        asked(3, a="failed while training: once", b="sent no reply", c="used"),
+        asked(4, a="used", b="idle", c="used"),
+    ]
+    assert noticed(*rounds) == (
+        "client 'b' was rejected or failed in 3 of 3 rounds; the last time, it sent no reply.",
+    )
+
+
+def test_of_many_clients_the_first_are_named() -> None:
+    everyone = {f"client-{number}": "sent no reply" for number in range(9)}
+    *named, more = noticed(asked(1, a="used", **everyone))
+    assert [text.split("'")[1] for text in named] == [f"client-{number}" for number in range(5)]
+    assert "its only round" in named[0]
+    assert more == "4 more clients were rejected or failed as often."
+
+
+def test_skipped_rounds_are_named_and_are_not_the_fault_of_their_clients() -> None:
+    skipped = [asked(number, a="not used: the round fell below its quorum") for number in (2, 3)]
+    (text,) = noticed(asked(1, a="used"), *skipped)
+    assert text.startswith("2 of 3 rounds did not change the model")
+    assert text.endswith(": 2, 3.")
+    assert noticed(*skipped) == ()  # `concerns` says that no round changed the model
+
+
+def test_a_python_run_warns_of_a_client_with_broken_data() -> None:
+    inputs, labels = data(12, 0)
+    clients = {"oslo": (inputs * math.nan, labels), "turin": data(12, 1), "porto": data(12, 2)}
+    run = sy.Federation(clients, nn.Linear(2, 3), rounds=3, engine=Serial()).run
+    with pytest.warns(ParticipationWarning, match=r"^client 'oslo' was rejected or failed in 3 of 3 rounds"):
+        result = run()
+    assert result.warnings == ()
+    assert [text.split("'")[1] for text in result.notices] == ["oslo"]
+    assert "&#x27;oslo&#x27; was rejected" in result._repr_html_()

@@ -152,7 +152,7 @@ def finish(
     done = 0 if state is None else state.round - (state.pending is not None)
     with progress(stderr(), name, federation.rounds, done) as observer, collected_warnings() as found:
         try:
-            federation.run(observer, *observers, recorder=recorder, state=state)
+            federation.run(observer, *observers, recorder=recorder, state=state, progress=False)
         except KeyboardInterrupt as interrupt:
             hint = f"`steelyard resume {recorder.path}` continues."
             raise explained(interrupt, f"the finished rounds are recorded, and {hint}") from None

@@ -1,10 +1,19 @@
-"""What is wrong with a run that came to its end: then its model is not what the user thinks it is."""
+"""What is wrong with a run that came to its end: then its model is not what the user thinks it is.
 
+`Participation` finds less: clients that were often left out, and rounds that were skipped.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 
-from steelyard.types import Row
+from steelyard.server.rows import USED
+from steelyard.texts import plain
+from steelyard.types import ClientId, Round, Row
 
 MAX_UNUSED = 3  # rounds in a row at the end that may leave the model as it was
+OFTEN = 0.5  # of the rounds that a client was asked in
+MAX_NAMED = 5  # clients, and rounds, that a sentence names
+MAX_REASON = 160  # characters
 
 
 def concerns(history: Sequence[Row], model_is_finite: bool) -> tuple[str, ...]:
@@ -32,3 +41,53 @@ def _not_finite(history: Sequence[Row], model_is_finite: bool) -> str:
     if unknown or last.get("unscored"):
         return "the score of the test set is not a number; look for NaN or infinity in its inputs."
     return ""
+
+
+class Participation:
+    """An observer that counts how often each client was asked and not used, and which rounds were skipped."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[ClientId] = Counter()
+        self._unused: Counter[ClientId] = Counter()
+        self._reasons: dict[ClientId, str] = {}
+        self._rounds, self._skipped = 0, list[int]()
+
+    def __call__(self, round: Round) -> None:
+        self._rounds += 1
+        if not round.metrics.get("used", 1):
+            self._skipped.append(round.number)
+        for row in round.clients:
+            client, status = str(row["client"]), str(row["status"])
+            if status == "idle":
+                continue
+            self._asked[client] += 1
+            if status != USED and not status.startswith("not used: "):  # it was the round that was skipped
+                self._unused[client] += 1
+                self._reasons[client] = status
+
+    def notices(self) -> tuple[str, ...]:
+        """A sentence for each client that was often rejected or failed, and one for skipped rounds.
+
+        No sentence for rounds if all were skipped: `concerns` says so.
+        """
+        often = [each for each, count in self._unused.items() if count >= OFTEN * self._asked[each]]
+        often = sorted(often, key=lambda each: (-self._unused[each] / self._asked[each], each))
+        found = [self._sentence(each) for each in often[:MAX_NAMED]]
+        if len(often) > MAX_NAMED:
+            found.append(f"{len(often) - MAX_NAMED:,} more clients were rejected or failed as often.")
+        if 0 < len(self._skipped) < self._rounds:
+            named = ", ".join(map(str, self._skipped[:MAX_NAMED]))
+            more = " and others" if len(self._skipped) > MAX_NAMED else ""
+            count = f"{len(self._skipped):,} of {self._rounds:,} rounds"
+            found.append(
+                f"{count} did not change the model, because too few replies were usable: {named}{more}."
+            )
+        return tuple(found)
+
+    def _sentence(self, client: ClientId) -> str:
+        """Client 'oslo' was rejected or failed in 7 of 9 rounds; the last time, it sent ...."""
+        count, asked = self._unused[client], self._asked[client]
+        rounds = f"{count:,} of {asked:,} rounds" if asked > 1 else "its only round"
+        reason = " ".join(plain(self._reasons[client]).split()).rstrip(".")
+        reason = reason if len(reason) <= MAX_REASON else reason[: MAX_REASON - 1] + "…"
+        return f"client {client!r} was rejected or failed in {rounds}; the last time, it {reason}."

@@ -1,5 +1,6 @@
 """The result of a run."""
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import Any, overload
 
 from torch import nn
 
-from steelyard.errors import InputError, SteelyardWarning
-from steelyard.frames import frame
+from steelyard.errors import InputError, ParticipationWarning, SteelyardWarning
+from steelyard.frames import frame, to_pandas
 from steelyard.server.result_html import result_html
 from steelyard.server.selection import Best
 from steelyard.server.state import FederationState
@@ -72,6 +73,8 @@ class Result:
     """What is wrong with the run, a sentence each: no reply was used, the model is not finite, ..."""
     reasons: tuple[Reason, ...] = ()
     """Words for the evidence of the weighing rule."""
+    notices: tuple[str, ...] = ()
+    """Clients that were often rejected or failed, and rounds that were skipped, a sentence each."""
     best: Best | None = None
     """The best round, where one was looked for: with `validation`, `monitor` or `patience`."""
 
@@ -107,14 +110,24 @@ class Result:
         """
         return frame(self.history)
 
+    def to_pandas(self) -> Any:
+        """The rounds as a pandas DataFrame, with a column for each metric."""
+        return to_pandas(self.history)
+
     def clients_frame(self) -> Any:
         """The clients as a data frame, like `to_frame`: a row for each client in each round."""
         return frame(self.clients)
+
+    def show(self) -> None:
+        """Print what `steelyard show` prints: who counted, how much and why, and the scores."""
+        importlib.import_module("steelyard.report.results").show_result(self)  # a layer above this one
 
     def warn(self, stacklevel: int = 2) -> None:
         """Issue the warnings of the run."""
         for text in self.warnings:
             warnings.warn(text, SteelyardWarning, stacklevel + 1)
+        for text in self.notices:
+            warnings.warn(text, ParticipationWarning, stacklevel + 1)
 
     def __repr__(self) -> str:
         parts = [f"{self.state.round} rounds", f"a model of type {type(self.model).__name__}"]
@@ -125,4 +138,4 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a figure of one metric, and a row for each client."""
-        return result_html(repr(self), self.history, self.verdicts, self.warnings)
+        return result_html(repr(self), self.history, self.verdicts, (*self.warnings, *self.notices))

@@ -27,11 +27,13 @@ def run(
     *observers: Observer,
     out: str | Path | None = "runs",
     trust: bool = False,
+    progress: bool = True,
     **overrides: Any,
 ) -> Result:
     """Run a preset, a TOML file or a table, and record it in a new folder under `out` (None: do not record).
 
     A file that names code of its own (`module:factory`) runs only with `trust`, or in a trusted folder.
+    Without `progress`, there is no progress bar, see `Federation.run`.
 
     >>> result = run("fedprox", rounds=10, objective={"mu": 0.1}, **{"data.clients": 20})
     >>> result.history[-1]["accuracy"], result.clients[-1]["weight"]
@@ -43,10 +45,16 @@ def run(
         for text in spec_warnings(resolved):
             warnings.warn(text, SteelyardWarning, stacklevel=2)
     recorder = None if out is None else recorder_for(resolved, Path(out))
-    return federation.run(*observers, *named, recorder=recorder)
+    return federation.run(*observers, *named, recorder=recorder, progress=progress)
 
 
-def resume(path: str | Path, *observers: Observer, anyway: bool = False, trust: bool = False) -> Result:
+def resume(
+    path: str | Path,
+    *observers: Observer,
+    anyway: bool = False,
+    trust: bool = False,
+    progress: bool = True,
+) -> Result:
     """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run.
 
     A finished run is not changed: its result is read back. `anyway` continues although the spec was edited,
@@ -58,16 +66,23 @@ def resume(path: str | Path, *observers: Observer, anyway: bool = False, trust: 
         return _read_result(Run(path), trust)
     for note in reopened.notes:
         warnings.warn(note, stacklevel=2)
-    return _continue(reopened, observers)
+    return _continue(reopened, observers, progress)
 
 
 def run_or_resume(spec: Spec, unfinished: Path | None, *observers: Observer, out: Path | None) -> Result:
-    """Continue an unfinished run of this spec if that is possible; else run the spec from the beginning."""
+    """Continue an unfinished run of this spec if that is possible; else run the spec from the beginning.
+
+    There is no progress bar: the caller has one for all of its runs.
+    """
     try:
         reopened = None if unfinished is None else reopen(unfinished)
     except InputError:  # another process writes to it, or it is damaged
         reopened = None
-    return run(spec, *observers, out=out) if reopened is None else _continue(reopened, observers)
+    return (
+        run(spec, *observers, out=out, progress=False)
+        if reopened is None
+        else _continue(reopened, observers, False)
+    )
 
 
 class Reopened(NamedTuple):
@@ -126,9 +141,9 @@ def _is_finished(run: Run) -> bool:
     return run.meta.get("status") == "finished"
 
 
-def _continue(reopened: Reopened, observers: Sequence[Observer]) -> Result:
+def _continue(reopened: Reopened, observers: Sequence[Observer], progress: bool) -> Result:
     federation, recorder, state, _, named = reopened
-    return federation.run(*observers, *named, recorder=recorder, state=state)
+    return federation.run(*observers, *named, recorder=recorder, state=state, progress=progress)
 
 
 def _read_result(run: Run, trust: bool) -> Result:
