@@ -20,33 +20,38 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
         parts += [client_report(summary["clients"]), "", verdict_report(summary["clients"]), ""]
-    if summary["accuracies"] or "client_accuracy" in summary["metrics"]:
-        parts.append(_scores(summary["metrics"]))
+    if scores := _scores(summary["metrics"]):
+        parts.append(scores)
     if summary["accuracies"]:
         parts.append(
             Text.assemble(("accuracy by round  ", "dim"), (sparkline(summary["accuracies"]), "cyan"))
         )
-    place = (("recorded in        ", "dim"), summary["path"])
-    parts.append(Text.assemble(*place, no_wrap=True, overflow="ignore"))
+    if best := summary.get("best"):
+        figures = f"round {best['round']} by {best['metric']} {best['score']:.4g}"
+        parts.append(Text.assemble(("best:              ", "dim"), figures))
+    if summary["path"] is not None:
+        place = (("recorded in        ", "dim"), summary["path"])
+        parts.append(Text.assemble(*place, no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
 def client_report(clients: Sequence[dict[str, Any]]) -> Table:
-    """One row per client: samples, mean weight over its rounds, accuracy."""
+    """One row per client: samples, mean weight over its rounds, accuracy (or mean squared error)."""
+    measure = "mse" if any(row.get("mse") is not None for row in clients) else "accuracy"
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     hostile = any(row.get("adversary") for row in clients)
     table.add_column("client", no_wrap=True)
     if hostile:
         table.add_column("", style="red", no_wrap=True)
     table.add_column("samples", justify="right")
-    table.add_column("weight", no_wrap=True)
-    table.add_column("accuracy", justify="right")
+    table.add_column("mean weight", no_wrap=True)
+    table.add_column(measure, justify="right")
     heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
     for row in clients[:MAX_CLIENTS]:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
         kind = ["adversary" if row.get("adversary") else ""] if hostile else []
-        numbers = (_number(row["num_examples"]), share, _score(row["accuracy"]))
+        numbers = (_number(row["num_examples"]), share, _score(row.get(measure)))
         table.add_row(Text(row["client"]), *kind, *numbers)
     if len(clients) > MAX_CLIENTS:
         table.add_row(f"… and {len(clients) - MAX_CLIENTS} more", style="dim")
@@ -109,17 +114,32 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
 
 
 def _how_it_ended(summary: dict[str, Any]) -> str:
-    rounds = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s"
+    took = "" if summary["seconds"] is None else f" in {summary['seconds']:.1f} s"
+    rounds = f"{summary['rounds']} rounds{took}"
     if summary["status"] == "finished":
         return rounds + (f" ({summary['engine']})" if summary.get("engine") else "")
     reason = f": {summary['error']}" if summary["error"] else ""
     return f"{summary['status']} after {rounds}{reason}"
 
 
+SCORES = {
+    "accuracy": {
+        "test accuracy": "accuracy",
+        "nll": "nll",
+        "worst 10 % of clients": "client_accuracy_worst10",
+    },
+    "mse": {"test mse": "mse", "mean mse of the clients": "client_mse"},
+    "client_accuracy": {
+        "mean accuracy of the clients": "client_accuracy",
+        "worst 10 % of clients": "client_accuracy_worst10",
+    },
+    "client_mse": {"mean mse of the clients": "client_mse"},
+}
+"""What is shown of a run: the entry of the first metric that it has."""
+
+
 def _scores(metrics: dict[str, float]) -> Text:
-    shown = {"test accuracy": "accuracy", "nll": "nll"}
-    shown = shown if "accuracy" in metrics else {"mean accuracy of the clients": "client_accuracy"}
-    shown |= {"worst 10 % of clients": "client_accuracy_worst10"}
+    shown = next((labels for name, labels in SCORES.items() if name in metrics), {})
     values = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
     parts = [
         part for label, value in values for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")

@@ -1,7 +1,7 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -12,8 +12,6 @@ from steelyard.verdicts.sentences import Verdict
 def summarise(run: Run) -> dict[str, Any]:
     """The final metrics of a run, and the mean weight and last accuracy of each client."""
     meta, rounds = run.meta, run.rounds
-    evaluated = [row for row in rounds if row.get("accuracy") is not None]
-    last = evaluated[-1] if evaluated else rounds[-1] if rounds else {}
     return {
         "path": str(run.path),
         "name": meta.get("name", run.path.name),
@@ -21,16 +19,34 @@ def summarise(run: Run) -> dict[str, Any]:
         "status": meta.get("status", "not started"),
         "error": meta.get("error"),
         "warning": meta.get("warning"),
+        "best": best_round(meta),
         "seed": run.spec.get("seed"),
         "engine": meta.get("engine"),
         "rounds": len(rounds),
         "seconds": sum(
             value for row in run.timings for key, value in row.items() if key != "round" and value
         ),
-        "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
-        "accuracies": [row["accuracy"] for row in evaluated],
+        **final_scores(rounds),
         "clients": client_table(run.verdicts.values()),
     }
+
+
+def final_scores(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics of the last round that was scored, and the accuracies of all that were."""
+    scored = [row for row in rounds if any(row.get(name) is not None for name in ("accuracy", "mse"))]
+    last = scored[-1] if scored else rounds[-1] if rounds else {}
+    return {
+        "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
+        "accuracies": [row["accuracy"] for row in scored if row.get("accuracy") is not None],
+    }
+
+
+def best_round(meta: Mapping[str, str]) -> dict[str, Any] | None:
+    """The best round, where one was looked for: its number, the monitored metric and its value."""
+    if "best_round" not in meta:
+        return None
+    score = float(meta.get("best_score", "nan"))
+    return {"round": int(meta["best_round"]), "metric": meta.get("monitor", ""), "score": score}
 
 
 def describe_spec(spec: Mapping[str, Any]) -> str:
@@ -80,6 +96,7 @@ def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
             "weight": each.share,
             "equal_share": each.equal,
             "accuracy": each.accuracy,
+            **({} if each.mse is None else {"mse": each.mse}),
             "rejected": each.rejected,
             "reason": each.last_rejection,
             **({} if each.adversary is None else {"adversary": each.adversary}),
