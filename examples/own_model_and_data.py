@@ -30,7 +30,7 @@ algorithm = sy.Algorithm(
     training=sy.Training(lr=0.05, momentum=0.9, batch_size=16, epochs=2),
     server=sy.Server(clip="median"),  # no update may be longer than the median one
 )
-federation = sy.Federation(clinics, model, algorithm, test=(x_test, y_test), rounds=12, patience=6, seed=0)
+federation = sy.Federation(clinics, model, algorithm, test=(x_test, y_test), rounds=12, seed=0)
 result = federation.run(
     lambda round: print(f"round {round.number:2d}  accuracy {round.metrics['accuracy']:.3f}")
 )

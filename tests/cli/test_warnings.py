@@ -28,3 +28,15 @@ def test_an_attack_without_adversaries_is_a_warning(place: Path) -> None:
     )
     assert "warning" not in steelyard("run", *QUICK).stderr
     assert json.loads(output(steelyard("run", *QUICK, "--json")))["warning"] is None
+
+
+def test_a_model_that_test_data_choose_is_a_warning_and_validation_data_are_none(place: Path) -> None:
+    result = steelyard("run", *QUICK, "monitor=nll")
+    assert result.exit_code == 0
+    assert result.stderr.count("warning: the best round is chosen by 'nll' on test data") == 1
+    assert "SelectionWarning" not in result.stderr
+    result = steelyard("run", *QUICK, "monitor=nll", "validation=0.2")
+    assert "warning" not in result.stderr
+    assert "by validation_nll" in next(
+        line for line in result.stdout.splitlines() if line.startswith("best:")
+    )

@@ -173,3 +173,10 @@ def test_a_thousand_clients() -> None:
     assert weighed_down(seen, 68) == "client-0001 0.00 ×, client-0003 0.00 × an equal share, +498 more"
     assert rejections(seen, 66) == "client-0000 1/3 rounds"
     assert np.nanmean(seen.shares) == pytest.approx(1.0, abs=0.01)
+
+
+def test_scores_on_validation_data_are_shown_once() -> None:
+    with_test = Seen(1).after(a_round(1, {"a": 1.0}, accuracy=0.5, validation_accuracy=0.25))
+    assert [label for label, _ in scores(with_test)] == ["accuracy", "validation accuracy"]
+    without = Seen(1).after(a_round(1, {"a": 1.0}, validation_accuracy=0.25))
+    assert [label for label, _ in scores(without)] == ["validation accuracy"]

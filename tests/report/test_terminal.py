@@ -121,6 +121,13 @@ def test_a_report_shows_clients_scores_and_path() -> None:
     assert line_of(text, "recorded in").endswith("runs/mine")
 
 
+def test_a_report_names_the_best_round_if_one_was_looked_for() -> None:
+    best = {"round": 17, "metric": "validation_nll", "score": 0.2104}
+    line = line_of(shown(run_report(summary(best=best))), "best:")
+    assert line.split(maxsplit=1)[1] == "round 17 by validation_nll 0.2104"
+    assert "best" not in shown(run_report(summary(best=None)))
+
+
 def test_a_run_that_did_not_finish_says_so() -> None:
     assert "interrupted after 3 rounds" in shown(run_report(summary(status="interrupted")))
     failed = shown(run_report(summary(status="failed", error="it broke")))

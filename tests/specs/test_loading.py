@@ -69,3 +69,25 @@ def test_runs_without_a_global_classifier_are_refused_with_the_reason(
 def test_a_run_without_a_spec_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no spec\.toml"):
         load_predictions(tmp_path)
+
+
+def test_the_best_model_can_be_loaded_where_one_was_looked_for(tmp_path: Path) -> None:
+    result = recorded(tmp_path, rounds=4, validation=0.2, monitor="nll", mode="max")
+    assert result.path is not None
+    assert result.best_round < 4
+    for best, wanted in ((True, result.best_model), (False, result.model)):
+        loaded = sy.load_model(result.path, best=best).state_dict()
+        assert all(torch.equal(loaded[name], value) for name, value in wanted.state_dict().items())
+    with pytest.raises(InputError, match="leave out `client`, or `best`"):
+        sy.load_model(result.path, "client-0", best=True)
+    plain = recorded(tmp_path / "plain")
+    assert plain.path is not None
+    with pytest.raises(
+        InputError, match=r"no best\.safetensors: it looked for no best round; set validation"
+    ):
+        sy.load_model(plain.path, best=True)
+
+
+def test_one_share_is_held_out_not_two(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"validation and data\.holdout both hold examples out"):
+        recorded(tmp_path, validation=0.2, **{"data.holdout": 0.2})

@@ -11,6 +11,9 @@ SCORES = (
     ("mse", "test mean squared error", min),
     ("client_accuracy", "mean accuracy of the clients", max),
     ("client_mse", "mean squared error over the clients", min),
+    ("validation_accuracy", "validation accuracy", max),
+    ("validation_mse", "mean squared error on validation data", min),
+    ("validation_loss", "validation loss", min),
     ("loss", "training loss", min),
 )
 """What a run is judged by: the first that it has."""

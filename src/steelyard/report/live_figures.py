@@ -30,9 +30,17 @@ MAIN = {
     "mse": "mse",
     "client_accuracy": "client accuracy",
     "client_mse": "client mse",
+    "validation_accuracy": "validation accuracy",
+    "validation_mse": "validation mse",
 }
 """The first of these that a run has comes first."""
-FURTHER = {"loss": "loss", "client_accuracy_worst10": "worst 10 % of clients", "nll": "nll"}
+FURTHER = {
+    "validation_accuracy": "validation accuracy",
+    "validation_mse": "validation mse",
+    "loss": "loss",
+    "client_accuracy_worst10": "worst 10 % of clients",
+    "nll": "nll",
+}
 
 
 def _none() -> NDArray[np.float64]:
@@ -120,7 +128,7 @@ def _main(metrics: Mapping[str, float]) -> str:
 def scores(seen: Seen) -> list[tuple[str, str]]:
     """(what it is, its value), the most important first."""
     metrics = seen.metrics
-    names = [name for name in (_main(metrics), *FURTHER) if name in metrics]
+    names = [name for name in dict.fromkeys((_main(metrics), *FURTHER)) if name in metrics]
     found = [((MAIN | FURTHER)[name], number(metrics[name])) for name in names]
     if "effective_clients" in metrics:
         found.append(

@@ -2,6 +2,8 @@
 
 const LABELS = new Map(Object.entries({
   accuracy: "test accuracy", nll: "negative log-likelihood (NLL)", ece: "calibration error (ECE)", brier: "Brier score", mse: "mean squared error", r2: "R²", loss: "training loss",
+  validation_accuracy: "validation accuracy", validation_nll: "validation NLL", validation_ece: "calibration error (ECE) on validation data", validation_brier: "Brier score on validation data",
+  validation_mse: "mean squared error on validation data", validation_r2: "R² on validation data", validation_loss: "validation loss",
   nll_scaled: "NLL after temperature scaling", ece_scaled: "ECE after temperature scaling", temperature: "temperature",
 }));
 const ELSEWHERE = /^(client_|detection_|sigma\.|bytes|used$|rejected$|effective_clients$)/;
