@@ -39,6 +39,7 @@ class Family:
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
     {
         "objectives": Family("objective", "steelyard.objectives"),
+        "schedules": Family("schedule", "steelyard.schedules"),
         "sharing": Family("sharing rule", "steelyard.sharing"),
         "weighing": Family("weighing rule", "steelyard.weighing"),
         "combining": Family("combining rule", "steelyard.combining"),
@@ -204,12 +205,17 @@ def _checked(where: str, value: Any, annotation: Any, imports: bool) -> Any:
     try:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
-        raise InputError(f"{where} {expectation(error)}, not {value!r}.") from None
+        wanted = dict.fromkeys(map(_expectation, error.errors()))  # of each type that it may have
+        raise InputError(f"{where} {' or '.join(wanted)}, not {value!r}.") from None
 
 
 def expectation(error: ValidationError) -> str:
     """The expectation of a pydantic error, such as "should be a valid integer"."""
-    message = error.errors()[0]["msg"].split(",")[0]
+    return _expectation(error.errors()[0])
+
+
+def _expectation(detail: Mapping[str, Any]) -> str:
+    message = str(detail["msg"]).split(",")[0]
     return message.replace("Input should", "should").replace("String should", "should")
 
 

@@ -12,6 +12,8 @@ import pytest
 import steelyard.objectives
 import steelyard.settings
 import steelyard.weighing
+from steelyard.components import family_of, hints_of
+from steelyard.settings import Server, Training
 from steelyard.specs import fingerprints, registry, schema
 from steelyard.specs.fingerprints import CHOICES
 from steelyard.specs.schema import Spec, load_spec
@@ -261,5 +263,7 @@ def test_every_choice_of_a_spec_is_known() -> None:
                 found.add(place + name)
         return found
 
-    assert choices(Spec) == set(CHOICES)
+    hints = {"training": hints_of(Training), "server": hints_of(Server)}
+    nested = {f"{name}.{key}" for name, found in hints.items() for key in found if family_of(found[key])}
+    assert choices(Spec) | nested == set(CHOICES)
     assert set(CHOICES.values()) == set(registry.FAMILIES)

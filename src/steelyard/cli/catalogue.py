@@ -11,6 +11,7 @@ from steelyard.errors import InputError, unknown
 KINDS = (
     "weighing",
     "objectives",
+    "schedules",
     "combining",
     "sharing",
     "attacks",

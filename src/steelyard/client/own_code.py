@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from torch import nn
 
 from steelyard.data.clients import Client, Population
-from steelyard.data.examples import AnyExamples, DatasetExamples
+from steelyard.data.examples import AnyExamples, DatasetExamples, StreamExamples
 from steelyard.objectives.base import Objective
+from steelyard.settings import Training
 from steelyard.types import ClientId
 
 OUR_PACKAGES = ("torch", "steelyard")
@@ -33,9 +34,16 @@ def has_own_terms(objective: Objective) -> bool:
     return is_own_code(objective) or (isinstance(base, Objective) and has_own_terms(base))
 
 
+def has_own_steps(training: Training) -> bool:
+    """Whether code of the user's own makes the optimiser, or decides the learning rate."""
+    return is_own_code(training.schedule) or (
+        not isinstance(training.optimizer, str) and is_own_code(training.optimizer)
+    )
+
+
 def has_own_data(clients: Mapping[ClientId, Client], test: AnyExamples | None) -> bool:
     """Whether clients are created, or data read, by code of the user's own."""
-    if isinstance(test, DatasetExamples):
+    if isinstance(test, DatasetExamples | StreamExamples):
         return True
     if isinstance(clients, Population):
         return clients.own_code

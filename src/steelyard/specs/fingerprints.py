@@ -21,6 +21,7 @@ CHOICES = {
     "adversaries.attack": "attacks",
     "model": "models",
     "objective": "objectives",
+    "training.schedule": "schedules",
     "sharing": "sharing",
     "weighing": "weighing",
     "combining": "combining",
@@ -55,7 +56,7 @@ def changed(spec: Table, defaults: Table, place: str = "") -> dict[str, Any]:
         elif path in CHOICES and value is not None:
             found[key] = registry.essential(CHOICES[path], value)
         elif isinstance(value, Mapping):
-            found[key] = changed(value, defaults.get(key, {}), f"{path}.")
+            found[key] = changed(value, defaults.get(key) or {}, f"{path}.")
         else:
             found[key] = value
     return found
