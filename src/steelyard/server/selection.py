@@ -30,7 +30,7 @@ LARGER |= {"precision", "recall"}
 SMALLER = {"nll", "ece", "brier", "mse", "mae", "rmse", "loss", "test_loss", "perplexity"}
 USUAL = ("accuracy", "mse", "loss")
 """What is monitored on validation data unless `monitor` says it: the first that there is."""
-USUAL_WITHOUT = ("accuracy", "mse", "test_loss", "client_accuracy", "client_mse", "client_loss", "loss")
+USUAL_WITHOUT = ("accuracy", "mse", "test_loss", "client_accuracy", "client_mse", "client_test_loss", "loss")
 """The same without validation data: test data and, without any, the training loss."""
 ENDINGS = ("_weighted", "_worst10", "_min", "_max", "_balanced", "_own_mix", "_scaled")
 """Of metrics that are as good, or as bad, when they are large as those without the ending."""
