@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -21,8 +21,10 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+import steelyard as sy
 from steelyard.data.clients import Client, as_clients
 from steelyard.data.examples import StreamExamples, examples
+from steelyard.engines import Engine, Pool, Serial
 from steelyard.errors import InputError, SteelyardWarning
 from steelyard.seeds import seeded
 
@@ -265,6 +267,37 @@ def test_a_client_may_train_and_be_tested_on_streams() -> None:
 def test_an_empty_stream_is_an_empty_client() -> None:
     with pytest.raises(InputError, match="client 'rome' has no examples"):
         as_clients({"rome": lambda: iter(())})
+
+
+def test_a_stream_that_can_be_read_only_once_is_refused_at_the_second_pass() -> None:
+    once = iter([(X, Y)])
+    data = stream(lambda: once)
+    assert len(data) == 10
+    with pytest.raises(InputError, match="rome: a further pass has no batches; return new ones"):
+        one_pass(data)
+
+
+class Shifted(IterableDataset[tuple[Tensor, int]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        return ((X[row] + torch.rand(2), int(Y[row])) for row in range(10))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="loaders are inherited")
+def test_a_federation_learns_the_same_from_streams_in_every_engine() -> None:
+    def learn(engine: Engine) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        clients = {
+            "a": DataLoader(Noisy(), 4, shuffle=True, generator=torch.Generator().manual_seed(3)),
+            "b": lambda: DataLoader(Noisy(), 4, shuffle=True),
+            "c": Shifted(),
+        }
+        test = DataLoader(PAIRS, 4)
+        federation = sy.Federation(clients, nn.Linear(2, 3), test=test, rounds=2, engine=engine)
+        return federation.run().model.state_dict()
+
+    alone, pooled = learn(Serial()), learn(Pool(workers=2))
+    for name, values in alone.items():
+        assert torch.equal(values, pooled[name])
 
 
 def test_streams_can_be_copied_and_pickled() -> None:

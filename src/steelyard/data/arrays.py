@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steelyard.data.array_examples import ArrayExamples, Examples
-from steelyard.data.batches import leaves, whole_as_int64
+from steelyard.data.batches import in_sentence, leaves, whole_as_int64
 from steelyard.data.data_frames import is_frame, is_series, matrix_of, targets_of
 from steelyard.errors import InputError, SteelyardWarning
 
@@ -55,7 +55,9 @@ def as_tensor(values: Any, name: str) -> Tensor:
                 return torch.as_tensor(values)
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: inputs and targets must be arrays of numbers: {error}.") from None
+        raise InputError(
+            f"{name}: inputs and targets must be arrays of numbers: {in_sentence(error)}."
+        ) from None
 
 
 def is_on_disk(values: Any) -> bool:

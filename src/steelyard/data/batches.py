@@ -108,6 +108,12 @@ def whole_as_int64(targets: Tensor) -> Tensor:
     return targets if fits else targets.long()
 
 
+def in_sentence(error: Exception) -> str:
+    """The first line of an error, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
 def cast(values: Tensor, double: bool | None) -> Tensor:
     """Fractional values as float64, or float64 as float32; others, and with None all, as they are."""
     if double:

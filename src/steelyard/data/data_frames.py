@@ -86,7 +86,7 @@ def _columns(frame: Any, name: str) -> dict[str, Any]:
 def _chosen(target: Target | None, columns: dict[str, Any], name: str) -> list[str]:
     """The names of the columns with the targets."""
     if target is None:
-        raise InputError(f"{name}: say which column is the target: sy.examples(frame, target='...').")
+        raise InputError(f"{name}: say which column is the target: (frame, 'its name').")
     chosen = [target] if isinstance(target, str) else list(target)
     for each in chosen:
         if each not in columns:

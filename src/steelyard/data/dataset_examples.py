@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import default_collate
 
-from steelyard.data.batches import Batch, cast, cast_all, leaves, split
+from steelyard.data.batches import Batch, cast, cast_all, in_sentence, leaves, split
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
 
@@ -93,7 +93,9 @@ def joined_labels(parts: Sequence[Tensor | None], double: bool | None, name: str
     try:
         return cast(torch.cat(found), double)
     except RuntimeError as error:
-        raise InputError(f"{name}: the targets of different batches differ in shape: {error}.") from None
+        raise InputError(
+            f"{name}: the targets of different batches differ in shape: {in_sentence(error)}."
+        ) from None
 
 
 def collated(items: list[Any], collate_fn: Collate | None, name: str) -> Any:
@@ -128,11 +130,11 @@ def from_dataset(data: Any, collate_fn: Collate | None, target: str | None, name
         raise InputError(str(error) if str(error).startswith(name) else f"{name}: {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{name}: items must be pairs, tuples or dicts of tensors and numbers: {error}."
+            f"{name}: items must be pairs, tuples or dicts of tensors and numbers: {in_sentence(error)}."
         ) from None
     except Exception as error:
         kind = type(error).__name__
-        raise InputError(f"{name}: the first item cannot be read: {kind}: {error}.") from error
+        raise InputError(f"{name}: the first item cannot be read: {kind}: {in_sentence(error)}.") from error
 
 
 def _check_item(item: Any, collate_fn: Collate | None) -> None:

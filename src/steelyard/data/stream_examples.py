@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from steelyard.data.arrays import warn_caller
-from steelyard.data.batches import Batch, cast_all, size_of, split
+from steelyard.data.batches import Batch, cast_all, in_sentence, size_of, split
 from steelyard.data.dataset_examples import Collate, collated, joined_labels
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
@@ -46,12 +46,16 @@ class StreamExamples:
 
         Random orders and transforms draw from the global generators (`seeds.seeded`).
         """
+        is_empty = True
         for found in self._collated(batch_size):
+            is_empty = False
             try:
                 inputs, targets = split(found, self.target)
             except InputError as error:
                 raise InputError(f"{self.name}: {error}") from None
             yield cast_all(inputs, self.double), cast_all(targets, self.double)
+        if is_empty and vars(self).get("_size"):
+            raise InputError(f"{self.name}: a further pass has no batches; return new ones for every pass.")
 
     def __len__(self) -> int:
         """The number of examples of a pass. If the source does not know it, one pass is made to count."""
@@ -104,7 +108,9 @@ class StreamExamples:
                 raise
             except Exception as error:
                 kind = type(error).__name__
-                raise InputError(f"{self.name}: the data cannot be read: {kind}: {error}.") from error
+                raise InputError(
+                    f"{self.name}: the data cannot be read: {kind}: {in_sentence(error)}."
+                ) from error
 
     def _collated(self, batch_size: int) -> Iterable[Any]:
         """Batches as the source gives them."""
