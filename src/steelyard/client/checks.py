@@ -21,7 +21,8 @@ from steelyard.task import FittedTask, Task
 from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
-FITTED = 8  # examples of a data set whose targets show what they are
+FITTED = 2  # examples of the batch that shows what a model is for
+MANY = 64  # examples of a data set whose targets may be labels or numbers
 
 
 def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sharing) -> None:
@@ -93,36 +94,40 @@ def fit_to_clients(
     """
     failed: Client | None = None
     for client in clients:
-        batch = _read(client, partial(_first_batch, client.train))
+        batch = _read(client, partial(first_batch, client.train, FITTED))
         if batch is not None:
-            own, values = model_of(client, model), _values(client.train, batch)
-            fitted = fit_task(task, own, *batch, objective, f"client {client.id!r}", values)
+            own, values = model_of(client, model), _read(client, partial(_targets_of_many, client.train))
+            seen = batch[1] if values is None else values
+            fitted = fit_task(task, own, *batch, objective, f"client {client.id!r}", seen)
             return fitted if not isinstance(client.train, StreamExamples) else replace(fitted, plain=False)
         failed = failed or client
     assert failed is not None
-    found = run_contained(failed.id, "reading", partial(_first_batch, failed.train))
+    found = run_contained(failed.id, "reading", partial(first_batch, failed.train, FITTED))
     reason = found.reason if isinstance(found, Failure) else "it can only be read at times"
     raise InputError(f"client {failed.id!r}: its training data cannot be read: {reason}.")
 
 
-def _values(data: AnyExamples, batch: tuple[Any, Any]) -> Any:
-    """The targets that show what they are: all of an array, else those of the batch."""
-    return data.labels if isinstance(data, Examples | ArrayExamples) else batch[1]
+def _targets_of_many(data: AnyExamples) -> Any:
+    """The targets of as many examples as are needed to see what they are."""
+    if isinstance(data, Examples | ArrayExamples):
+        return data.labels
+    targets = first_batch(data, FITTED)[1]
+    may_be_labels = isinstance(targets, torch.Tensor) and targets.is_floating_point() and targets.dim() > 1
+    return first_batch(data, MANY)[1] if may_be_labels else targets
 
 
 def fit_to_data(task: Task, model: nn.Module, data: AnyExamples, objective: Objective) -> FittedTask:
     """What a model is for, from a batch of the server's own test set."""
-    batch = _first_batch(data)
-    fitted = fit_task(task, model, *batch, objective, "the test set", _values(data, batch))
+    batch = first_batch(data, FITTED)
+    fitted = fit_task(task, model, *batch, objective, "the test set", _targets_of_many(data))
     return fitted if not isinstance(data, StreamExamples) else replace(fitted, plain=False)
 
 
-def _first_batch(data: AnyExamples) -> tuple[Any, Any]:
+def first_batch(data: AnyExamples, count: int) -> tuple[Any, Any]:
     with seeded(0, "check"):
         if isinstance(data, StreamExamples):
-            return next(iter(data.passes(FITTED)))
-        known = isinstance(data, Examples | ArrayExamples)  # their shapes are known from any example
-        return data.batch(torch.arange(min(2 if known else FITTED, len(data))))
+            return next(iter(data.passes(count)))
+        return data.batch(torch.arange(min(count, len(data))))
 
 
 def _read(client: Client, read: Callable[[], T]) -> T | None:
