@@ -234,6 +234,18 @@ def test_other_columns_are_refused_by_client_and_name(make: Make) -> None:
         in_form_of(as_clients({"oslo": (make(TABLE), "ill")}), examples(make(fewer), target="ill"))
 
 
+def test_test_and_validation_sets_of_a_federation_have_the_order_of_its_clients() -> None:
+    clients, other = {"oslo": (pd.DataFrame(TABLE), "ill")}, (pd.DataFrame(OTHER), "ill")
+    federation = sy.Federation(clients, nn.Linear(3, 2), test=other, validation=other)
+    for part in (federation.test, federation.validation):
+        assert torch.equal(made(part).inputs, MATRIX)
+    odd = (pd.DataFrame({"age": [1, 2], "ill": [0, 1]}), "ill")
+    with pytest.raises(
+        InputError, match="the validation set has no column 'smokes', which client 'oslo' has"
+    ):
+        sy.Federation(clients, nn.Linear(3, 2), validation=odd)
+
+
 def test_clients_with_models_of_their_own_may_have_columns_of_their_own() -> None:
     oslo = Client("oslo", pd.DataFrame(TABLE), model=nn.Linear(3, 2), target="ill")
     rome = Client("rome", pd.DataFrame({"x": [1, 2], "ill": [0, 1]}), model=nn.Linear(1, 2), target="ill")

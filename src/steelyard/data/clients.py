@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from steelyard.data.client import Client, as_client, input_dtype, not_empty
 from steelyard.data.data_frames import FrameForm, form_of
-from steelyard.data.examples import AnyExamples
+from steelyard.data.examples import Examples
 from steelyard.data.population import Population, check_ids
 from steelyard.errors import InputError
 from steelyard.types import ClientId
 
 __all__ = ["Client", "Population", "as_clients", "in_form_of", "input_dtype"]
+
+T = TypeVar("T")
 
 
 def as_clients(
@@ -43,12 +45,15 @@ def as_clients(
     }
 
 
-def in_form_of(clients: Mapping[ClientId, Client], test: AnyExamples | None) -> AnyExamples | None:
-    """A common test set with its columns in the order of the clients' columns."""
-    if test is None or test.columns is None:
-        return test
+def in_form_of(clients: Mapping[ClientId, Client], data: T, where: str = "the test set") -> T:
+    """Data of the server's own with their columns in the order of the clients' columns.
+
+    Data that do not come from a frame, or anything else, are returned as they are.
+    """
+    if not isinstance(data, Examples) or data.columns is None:
+        return data
     form = _form_of_population(clients) if isinstance(clients, Population) else _common_form(clients)
-    return test if form is None else form.fit(test, "the test set")
+    return data if form is None else form.fit(data, where)
 
 
 def _common_form(clients: Mapping[ClientId, Client]) -> FrameForm | None:
