@@ -98,6 +98,11 @@ def combine(
     mean_rows = _matrix("means", means)
     count = len(mean_rows)
     combiner: Combiner = _rule("combining", Combiner, rule, settings)
+    if combiner.merges_products:
+        raise InputError(
+            f"combining rule {rule!r} needs the places of the factors: call "
+            "steelyard.combining.LowRank().merge with steelyard.sharing.Adapter().layout(model).pairs."
+        )
     if "variance" in combiner.needs and variances is None:
         raise InputError(f"combining rule {rule!r} needs variances.")
     scale = weights.scale if isinstance(weights, Weighed) else None

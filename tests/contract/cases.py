@@ -20,6 +20,7 @@ from steelyard.combining import (
     Eaa,
     ForwardKl,
     Gaa,
+    LowRank,
     Mean,
     Median,
     Rklb,
@@ -146,6 +147,7 @@ COMBINERS: dict[str, list[CombinerCase]] = {
         CombinerCase(Gaa(), barycenters.gaa),
         CombinerCase(Gaa(variance_ratio_limit=1.5), barycenters.limited(barycenters.gaa, 1.5)),
     ],
+    "low-rank": [CombinerCase(LowRank(), mean)],  # of what is in no product
     "mean": [CombinerCase(Mean(), mean)],
     "median": [CombinerCase(Median(), robust.median)],
     "rklb": [

@@ -2,6 +2,7 @@
 
 from steelyard.combining.barycenter import Aalv, Alpha, Eaa, ForwardKl, Gaa, Rklb, Wb
 from steelyard.combining.base import Combiner
+from steelyard.combining.low_rank import LowRank
 from steelyard.combining.mean import Mean
 from steelyard.combining.median import Median
 from steelyard.combining.trimmed_mean import TrimmedMean
@@ -13,6 +14,7 @@ __all__ = [
     "Eaa",
     "ForwardKl",
     "Gaa",
+    "LowRank",
     "Mean",
     "Median",
     "Rklb",

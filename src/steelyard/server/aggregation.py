@@ -7,16 +7,19 @@ for its length here), and the round goes on with the rest. Below a quorum the ro
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from steelyard.combining import Combiner
+from steelyard.combining import Combiner, LowRank
 from steelyard.errors import InputError
+from steelyard.layout import Pair
 from steelyard.server.lengths import (
     by_precision,
     clip,
+    clip_factors,
     clip_limit,
     ordered,
     scaled,
@@ -30,8 +33,10 @@ from steelyard.settings import Server
 from steelyard.types import EMPTY, ClientId, Combined, Message, Reply, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.products import ProductGeometry
 
 MAX_SUM_ERROR = 1e-6  # of the sum of weights from 1
+MAX_ROUNDED_SUM_ERROR = 1e-4  # of weights in float32 and below, which are then divided by their sum
 BELOW_QUORUM = "the round fell below its quorum"
 
 
@@ -76,6 +81,8 @@ class Accepted(NamedTuple):
     replies: Sequence[Reply]
     stack: Stack
     geometry: Geometry
+    clipped: Tensor | None = None
+    """Factors [J] on the products of updates; updates that are not products are clipped in the stack."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +96,8 @@ class Aggregator:
     """The leading coordinates are parameters, the rest are running statistics."""
     variances: Tensor | None = None
     """[S], which of the running statistics are variances: these never become negative."""
+    pairs: tuple[Pair, ...] = ()
+    """Factors; a rule that merges products also has updates weighed, screened and clipped by them."""
 
     def init(self, message: Message) -> ServerState:
         return ServerState(message, self.weigher.init())
@@ -99,7 +108,7 @@ class Aggregator:
         """Merge the replies of the invited clients that passed the screening, in the order of client ids."""
         if not replies:
             return _skipped(state, {}, BELOW_QUORUM)
-        accepted, rejected, medians = self._screen_lengths(replies, state.medians)
+        accepted, rejected, medians = self._screen_lengths(replies, state)
         if len(accepted.replies) < max(1, self.server.quorum * len(invited) - 1e-9):
             return _skipped(replace(state, medians=medians), rejected, BELOW_QUORUM)
         norms = accepted.geometry.norms
@@ -107,7 +116,7 @@ class Aggregator:
             limit = clip_limit(norms, self.server.clip, state.medians)
             medians = with_median(state.medians, ordered(norms), limit)
             if bool((norms > limit).any()):
-                accepted = self._accepted(accepted.replies, clip(accepted.stack, norms, limit))
+                accepted = self._clipped(accepted, limit, state)
         moved, weighed, evidence = self._merge(state, accepted, round)
         if not is_finite(moved.message):
             return _skipped(state, rejected, "the merged model was not finite")
@@ -115,17 +124,35 @@ class Aggregator:
         clients = tuple(reply.client for reply in accepted.replies)
         return Aggregated(moved, clients, weighed.weights, norms, evidence, rejected)
 
-    def _accepted(self, replies: Sequence[Reply], stack: Stack) -> Accepted:
-        return Accepted(replies, stack, Geometry(stack.mean[:, : self.num_parameters]))
+    @property
+    def _product_merger(self) -> LowRank | None:
+        """The combining rule, if it merges products: what is weighed is what is merged."""
+        return self.combiner if isinstance(self.combiner, LowRank) else None
+
+    def _accepted(self, replies: Sequence[Reply], stack: Stack, state: ServerState) -> Accepted:
+        updates = stack.mean[:, : self.num_parameters]
+        if self._product_merger is None:
+            return Accepted(replies, stack, Geometry(updates))
+        start = state.message.mean[: self.num_parameters]
+        return Accepted(replies, stack, ProductGeometry(updates, start, self.pairs))
+
+    def _clipped(self, accepted: Accepted, limit: float, state: ServerState) -> Accepted:
+        """Updates longer than the limit are shortened to it: vectors or, where they are merged, products."""
+        norms = accepted.geometry.norms
+        if self._product_merger is None:
+            return self._accepted(accepted.replies, clip(accepted.stack, norms, limit), state)
+        factors = clip_factors(norms, limit)
+        return accepted._replace(geometry=accepted.geometry.scaled(factors), clipped=factors)
 
     def _screen_lengths(
-        self, replies: Sequence[Reply], medians: Tensor | None
+        self, replies: Sequence[Reply], state: ServerState
     ) -> tuple[Accepted, dict[ClientId, str], Tensor | None]:
         """The replies without those far longer than usual, the reasons for these, and the medians so far.
 
         A round adds its median even if all of it is too long: a norm that stays becomes the usual one.
         """
-        accepted, ratio = self._accepted(replies, stack_up(replies)), self.server.max_norm_ratio
+        accepted, ratio = self._accepted(replies, stack_up(replies), state), self.server.max_norm_ratio
+        medians = state.medians
         norms = accepted.geometry.norms
         lengths = ordered(norms)
         usual = usual_norm(lengths, medians)
@@ -137,28 +164,43 @@ class Aggregator:
         kept = [place for place, client in enumerate(clients) if client not in long]
         mean, variance = accepted.stack
         stack = Stack(mean[kept], None if variance is None else variance[kept])
-        return self._accepted([replies[place] for place in kept], stack), long, medians
+        return self._accepted([replies[place] for place in kept], stack, state), long, medians
 
     def _merge(
         self, state: ServerState, accepted: Accepted, round: int
     ) -> tuple[ServerState, Weighed, Mapping[str, Tensor]]:
         """The state after the round, the weights, and the evidence for them."""
-        replies, stack, geometry = accepted
+        replies, stack, geometry, _ = accepted
         if self.server.geometry == "precision" and stack.variance is not None:
             pulls = by_precision(stack.mean, stack.variance)
             geometry = Geometry(pulls[:, : self.num_parameters])
         counts = torch.tensor([reply.num_examples for reply in replies], dtype=torch.float64)
         info = RoundInfo(round, tuple(reply.client for reply in replies), counts)
         weighed = weigh(self.weigher, geometry, info, state.weighing)
-        combined = self.combiner.combine(scaled(stack, weighed.scale), weighed.weights)
-        evidence = weighed.evidence
+        evidence, server = weighed.evidence, self.server
+        if self._product_merger is None:
+            combined = self.combiner.combine(scaled(stack, weighed.scale), weighed.weights)
+        else:
+            combined, error = self._merge_products(self._product_merger, state, accepted, weighed)
+            evidence, server = {**evidence, "rank_error": error}, replace(server, lr=1.0)
         if stack.mean.shape[1] > self.num_parameters:
             statistics, cut = self._statistics(state, stack, weighed.weights)
             combined = combined._replace(mean=torch.cat([combined.mean[: self.num_parameters], statistics]))
             evidence = {**evidence, "statistics_cut": cut}
-        moved = step(state, combined, self.server, self.num_parameters)
+        moved = step(state, combined, server, self.num_parameters)
         average = averaged(state.evaluated_model, moved.message, self.server.average, round)
         return replace(moved, weighing=weighed.state, average=average), weighed, evidence
+
+    def _merge_products(
+        self, merger: LowRank, state: ServerState, accepted: Accepted, weighed: Weighed
+    ) -> tuple[Combined, Tensor]:
+        """The change of the factors, and the error of their rank. All factors on updates are on products."""
+        factors = self.server.lr * weighed.weights
+        for each in (weighed.scale, accepted.clipped):
+            factors = factors if each is None else factors * each
+        updates, start = accepted.stack.mean, state.message.mean
+        merged = merger.merge(updates, factors, start, self.pairs)
+        return Combined(merged.change), merged.rank_error
 
     def _statistics(self, state: ServerState, stack: Stack, weights: Tensor) -> tuple[Tensor, Tensor]:
         """The merged change of the running statistics, and the share of each client's that was cut off."""
@@ -178,18 +220,24 @@ def _skipped(state: ServerState, rejected: Mapping[ClientId, str], reason: str) 
 def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -> Weighed:
     """Apply a weighing rule and check its weights."""
     weighed = weigher.weigh(geometry, info, state)
-    weights = weighed.weights
+    if not isinstance(weighed, Weighed) or not isinstance(weighed.weights, Tensor):
+        raise InputError(
+            f"weighing rule {type(weigher).__name__} must return Weighed(weights), with a tensor of weights, "
+            f"not {shorten(repr(weighed), 100)}."
+        )
+    weights = weighed.weights.double()
     if weights.shape != (len(geometry),) or not bool(torch.isfinite(weights).all()):
         raise InputError(
             f"weighing rule {type(weigher).__name__} returned weights {weights.tolist()} "
             f"for {len(geometry)} clients in round {info.number}; one finite number each is needed."
         )
-    if abs(float(weights.sum()) - 1) > MAX_SUM_ERROR:
+    exact = weighed.weights.dtype == torch.float64
+    if abs(float(weights.sum()) - 1) > (MAX_SUM_ERROR if exact else MAX_ROUNDED_SUM_ERROR):
         raise InputError(
             f"weighing rule {type(weigher).__name__} returned weights with the sum {float(weights.sum()):g} "
             f"in round {info.number}; they must sum to 1."
         )
-    return weighed
+    return weighed if exact else weighed._replace(weights=weights / weights.sum())
 
 
 def step(state: ServerState, combined: Combined, server: Server, num_parameters: int) -> ServerState:

@@ -72,7 +72,12 @@ def clip_limit(norms: Tensor, clip: float | Literal["median", "usual"], medians:
 
 def clip(stack: Stack, norms: Tensor, limit: float) -> Stack:
     """Scale updates whose norm exceeds `limit` down to it; directions stay."""
-    return scaled(stack, (limit / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0))
+    return scaled(stack, clip_factors(norms, limit))
+
+
+def clip_factors(norms: Tensor, limit: float) -> Tensor:
+    """The factors up to 1 that bring norms down to a limit, [J]."""
+    return (limit / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
 
 
 def scaled(stack: Stack, scale: Tensor | None) -> Stack:

@@ -30,6 +30,16 @@ class Sharing(ABC):
         """Whether less than the whole model travels; then the record says what whole models would take."""
         return self.has_private_layers
 
+    @property
+    def allows_own_models(self) -> bool:
+        """Whether clients may bring models of their own."""
+        return self.has_private_layers
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether some of what travels are factors of products (`Layout.pairs`)."""
+        return False
+
     @abstractmethod
     def layout(self, model: nn.Module) -> Layout:
         """The place of each shared tensor in the message vectors."""
@@ -37,6 +47,10 @@ class Sharing(ABC):
     @abstractmethod
     def read(self, tensors: Tensors, layout: Layout) -> Message:
         """The message for a model's shared tensors."""
+
+    def read_trained(self, tensors: Tensors, layout: Layout, came_down: Message) -> Message:
+        """The message for a model that was trained from the message that came down."""
+        return self.read(tensors, layout)
 
     @abstractmethod
     def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:

@@ -21,6 +21,9 @@ class Weigher(ABC):
     offers: ClassVar[frozenset[str]] = frozenset()
     """Names of the vectors that `offer` sends to the clients."""
 
+    reads_updates: ClassVar[bool] = False
+    """Whether the rule needs more than inner products: `Geometry.mix`, `Geometry.inner` or the updates."""
+
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Words for the figures that the weights depend on, the one to quote for every client first.

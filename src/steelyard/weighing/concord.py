@@ -82,6 +82,7 @@ class Concord(Weigher):
     reach: float = 1.5
 
     offers = frozenset({"direction"})
+    reads_updates = True
     reasons = (
         Reason(
             "reliability",

@@ -44,6 +44,7 @@ class Consensus(Weigher):
     bound: float = 0.0
 
     offers = frozenset({"direction"})
+    reads_updates = True
     reasons = (
         Reason(
             "consensus",

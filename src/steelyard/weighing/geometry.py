@@ -140,6 +140,10 @@ class Geometry:
             mixed[columns] = weights @ block
         return mixed
 
+    def scaled(self, factors: Tensor) -> "Geometry":
+        """The geometry of the updates multiplied by factors [J]. Does not read the updates again."""
+        return _Scaled(self, factors)
+
     def blended(self, mixing: Tensor) -> "Geometry":
         """The geometry of M X for a matrix M [J, J] whose rows sum to 1. Does not read the updates again."""
         return _Blended(self, mixing)
@@ -166,6 +170,32 @@ class _Blended(Geometry):
 
     def mix(self, weights: Tensor) -> Tensor:
         return self.base.mix(self.mixing.T @ weights)
+
+
+class _Scaled(Geometry):
+    """The geometry of updates c_j x_j, from that of the x_j."""
+
+    def __init__(self, base: Geometry, factors: Tensor) -> None:
+        super().__init__(base.updates)
+        self.base, self.factors = base, factors
+
+    @cached_property
+    def norms(self) -> Tensor:
+        return self.factors * self.base.norms
+
+    @cached_property
+    def products(self) -> Products:
+        """c_j x_j − r = c_j d_j + (c_j − 1) r."""
+        part, c, rest = self.base.products, self.factors, self.factors - 1
+        mixed = torch.outer(c * part.along, rest)
+        gram = torch.outer(c, c) * part.gram + mixed + mixed.T + torch.outer(rest, rest) * part.square
+        return Products(gram, c * part.along + rest * part.square, part.square)
+
+    def inner(self, vector: Tensor) -> Tensor:
+        return self.factors * self.base.inner(vector)
+
+    def mix(self, weights: Tensor) -> Tensor:
+        return self.base.mix(self.factors * weights)
 
 
 def blocks(updates: Updates) -> Iterator[tuple[slice, Tensor]]:
