@@ -117,7 +117,7 @@ def test_settings_are_flattened_and_the_name_of_a_choice_stands_for_it() -> None
         "name": "x",
     }
     assert flattened({"training": sy.Training()})["training"] == "Training"
-    assert flattened(sy.Algorithm())["objective.label_smoothing"] == 0.0
+    assert flattened(sy.Algorithm(objective="cross-entropy"))["objective.label_smoothing"] == 0.0
 
 
 def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:

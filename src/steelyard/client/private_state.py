@@ -6,7 +6,7 @@ The server keeps its last two states and saves after the sites, so three commits
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -42,6 +42,8 @@ class ClientStates(Protocol):
 class PrivateStates(ClientStates, Protocol):
     """The private states of the clients of a simulation."""
 
+    check: Check
+
     def commit(self, round: int) -> None:
         """Keep the states as they were after a round, durably; those of a later round are dropped.
 
@@ -56,6 +58,14 @@ class PrivateStates(ClientStates, Protocol):
 
     def rewind(self, round: int) -> None:
         """Go back to the states committed under a round, and remove the files of later ones."""
+
+
+def take_over(states: PrivateStates, given: ClientStates, clients: Iterable[ClientId], round: int) -> None:
+    """Begin with the states that clients had after a round of another run."""
+    found = {client: state for client in clients if (state := given.get(client))}
+    if found:
+        states.put(round, found)
+    states.commit(round)
 
 
 class Versions(Generic[V]):

@@ -81,9 +81,11 @@ def _log_beginning(facts: RunFacts) -> None:
     log.info("%s %s: %d rounds, %s", facts.name, start, facts.rounds, place)
 
 
-def recorded_round(folder: Path, number: int) -> Round:
-    """A round as it was told to observers, from the record."""
+def recorded_round(folder: Path, number: int) -> Round | None:
+    """A round as it was told to observers, from the record; None if the record begins after it."""
     rows = Run(folder).rows_of(number)
+    if not rows["rounds"]:
+        return None
     known = {
         table: [{key: value for key, value in row.items() if value is not None} for row in found]
         for table, found in rows.items()

@@ -32,6 +32,8 @@ def resumed_after(recorder: Recorder | None, state: FederationState | None) -> i
 
     The round that is pending in a saved state is completed, and observed, after the run was resumed.
     """
+    if recorder is not None and not recorder.is_resumed:  # a new record, also of a run that has a state
+        return None
     if state is None:
         return 0 if recorder is not None and recorder.is_resumed else None
     return state.round - (state.pending is not None)

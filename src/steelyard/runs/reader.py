@@ -20,6 +20,8 @@ from steelyard.verdicts.tally import Tally
 
 MAX_CELLS = 2**20  # of each matrix that is read at once
 FIRST_ROWS = 2**12
+FIRST = "first_round"
+"""The key in the record of a run that went on from a state, and has no rows before this round."""
 
 
 class Run:
@@ -126,8 +128,10 @@ class Run:
 
     def has_rounds_up_to(self, number: int) -> bool:
         """Whether every round from the first to this one is recorded."""
-        query = f"SELECT count(*) AS count FROM rounds WHERE round BETWEEN 1 AND {number:d}"
-        return bool(next(self._read(query))["count"] == number)
+        noted = self.meta.get(FIRST, "1")
+        first = int(noted) if noted.isdecimal() else 1
+        query = f"SELECT count(*) AS count FROM rounds WHERE round BETWEEN {first:d} AND {number:d}"
+        return bool(next(self._read(query))["count"] == max(number - first + 1, 0))
 
     def rows_of(self, round: int) -> dict[str, list[dict[str, Any]]]:
         """The rows of one round, by table, in the order in which they were recorded."""

@@ -1,6 +1,7 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -79,11 +80,18 @@ def flattened(settings: Any, place: str = "") -> dict[str, Any]:
         settings = name | {one.name: getattr(settings, one.name) for one in fields(settings)}
     if not isinstance(settings, Mapping):
         plain = settings is None or isinstance(settings, str | int | float)
-        return {place: settings if plain else json.dumps(settings, default=str)}
+        return {place: settings if plain else json.dumps(settings, default=_text)}
     found: dict[str, Any] = {}
     for key, value in settings.items():
         found |= flattened(value, place if place and key == "name" else f"{place}.{key}".lstrip("."))
     return found
+
+
+def _text(value: Any) -> str:
+    """An object in words that are the same in every process."""
+    if isinstance(value, type) or hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
 
 
 def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:

@@ -178,14 +178,16 @@ def status_after(error: type[BaseException] | None) -> str:
     return "interrupted" if issubclass(error, KeyboardInterrupt) else "failed"
 
 
-def new_recorder(parent: Path, name: str, spec: Callable[[Path], str], meta: Mapping[str, str]) -> Recorder:
+def new_recorder(
+    parent: Path, name: str, spec: Callable[[Path], str] | None, meta: Mapping[str, str]
+) -> Recorder:
     """A recorder in a new folder, named by the time; several runs may start at once.
 
-    `spec` gives the text of the spec for the path of its file.
+    `spec` gives the text of the spec for the path of its file; None: the run is not made from a spec.
     """
     for path in free_paths(parent, name):
         with suppress(TakenError):
-            return Recorder(path, spec(path / SPEC), meta)
+            return Recorder(path, None if spec is None else spec(path / SPEC), meta)
     raise AssertionError("unreachable")
 
 

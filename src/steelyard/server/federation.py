@@ -18,6 +18,7 @@ from steelyard.layout import tensors_of
 from steelyard.metrics.own import NO_METRICS, OwnMetrics
 from steelyard.seeds import generator
 from steelyard.server.aggregation import Aggregator, is_finite
+from steelyard.server.callbacks import Callback, RoundEvent, call_all
 from steelyard.server.clock import Clock
 from steelyard.server.concerns import concerns
 from steelyard.server.logs import log_round
@@ -117,7 +118,11 @@ class Federation:
         )
 
     def run(
-        self, *observers: Observer, keeper: Keeper | None = None, state: FederationState | None = None
+        self,
+        *observers: Observer,
+        keeper: Keeper | None = None,
+        state: FederationState | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Result:
         """Run to the end, from the beginning or from a state."""
         state, rule = self.selection.begin(state or self.init()), self.aggregator.weigher
@@ -128,6 +133,7 @@ class Federation:
         watching: list[Observer] = [*([keeper] if keeper else []), log_round, *observers]
         history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
         rows: list[Row] = []
+        stopped = False
         try:
             while True:
                 clock = Clock()
@@ -139,7 +145,8 @@ class Federation:
                     if keeper is None:
                         history.append({"round": round.number, **round.metrics})
                         rows.extend({"round": round.number, **row} for row in round.clients)
-                if self.is_over(state):
+                    stopped = call_all(callbacks, RoundEvent(round, state, self.model_after))
+                if stopped or self.is_over(state):
                     break
                 state = self.aggregate(state, exchange, clock)
                 if keeper is not None and keeper.is_due():
@@ -212,9 +219,7 @@ class Federation:
                 unscored |= {each.client: f"failed while {each.stage}: {each.reason}" for each in failed}
             idle = {*self.evaluated} if self.is_over(state) else {*unscored}
             idle -= {str(row["client"]) for row in rows}
-            rows += [
-                {"client": each, "status": "idle", **_scores_of(each, found)} for each in sorted(idle)
-            ]
+            rows += [{"client": each, "status": "idle", **_scores_of(each, found)} for each in sorted(idle)]
             if unscored:
                 rows = [_with_reason(row, unscored) for row in rows]
         seconds = {**round.seconds, "evaluate": clock.seconds.pop("evaluate", 0.0)}

@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 import steelyard
 from steelyard.errors import InputError, SteelyardWarning
-from steelyard.runs.folder import SPEC, Lock, refuse_links
+from steelyard.runs import reopening
+from steelyard.runs.folder import SPEC
 from steelyard.runs.reader import Run
-from steelyard.runs.resuming import changes, last_state, spec_checksum
+from steelyard.runs.resuming import Check, changes, spec_checksum
 from steelyard.runs.writer import Recorder, new_recorder
+from steelyard.server.callbacks import Callback
 from steelyard.server.federation import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.simulation import SimulatedFederation
 from steelyard.specs import gate
 from steelyard.specs.building import build, build_observers, spec_warnings
-from steelyard.specs.loading import load_model
 from steelyard.specs.schema import Spec, load_spec
 
 
@@ -27,12 +28,14 @@ def run(
     *observers: Observer,
     out: str | Path | None = "runs",
     trust: bool = False,
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool = True,
     **overrides: Any,
 ) -> Result:
     """Run a preset, a TOML file or a table, and record it in a new folder under `out` (None: do not record).
 
     A file that names code of its own (`module:factory`) runs only with `trust`, or in a trusted folder.
+    Callbacks are called with every completed round, its model and state (`RoundEvent`), and may stop the run.
     Without `progress`, there is no progress bar, see `Federation.run`.
 
     >>> result = run("fedprox", rounds=10, objective={"mu": 0.1}, **{"data.clients": 20})
@@ -45,7 +48,7 @@ def run(
         for text in spec_warnings(resolved):
             warnings.warn(text, SteelyardWarning, stacklevel=2)
     recorder = None if out is None else recorder_for(resolved, Path(out))
-    return federation.run(*observers, *named, recorder=recorder, progress=progress)
+    return federation.run(*observers, *named, recorder=recorder, callbacks=callbacks, progress=progress)
 
 
 def resume(
@@ -53,6 +56,7 @@ def resume(
     *observers: Observer,
     anyway: bool = False,
     trust: bool = False,
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool = True,
 ) -> Result:
     """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run.
@@ -66,7 +70,7 @@ def resume(
         return _read_result(Run(path), trust)
     for note in reopened.notes:
         warnings.warn(note, stacklevel=2)
-    return _continue(reopened, observers, progress)
+    return _continue(reopened, observers, progress, callbacks)
 
 
 def run_or_resume(spec: Spec, unfinished: Path | None, *observers: Observer, out: Path | None) -> Result:
@@ -105,57 +109,42 @@ def reopen(path: str | Path, anyway: bool = False, trust: gate.Permission = Fals
     """
     recorded = Run(path)
     if not (recorded.path / SPEC).is_file():
-        raise InputError(f"{path} has no {SPEC}: only a run that came from a spec can be resumed.")
-    if _is_finished(recorded):
-        return None
-    lock = Lock(recorded.path.resolve())
-    try:
-        if not _is_finished(recorded):  # by another process, just now
-            return _reopen(recorded, lock, anyway, trust)
-    except BaseException:
-        lock.release()
-        raise
-    lock.release()
-    return None
-
-
-def _reopen(recorded: Run, lock: Lock, anyway: bool, trust: gate.Permission) -> Reopened:
-    refuse_links(lock.folder)
-    changed = changes(recorded)
-    if changed and not anyway:
         raise InputError(
-            f"{recorded.path} would not end with the numbers of an unbroken run: {', '.join(changed)}; undo "
-            "that, or continue with `--anyway` (in Python: `anyway=True`)."
+            f"{path} has no {SPEC}: a program made it, and only that program can go on with it; call "
+            f"`federation.resume({str(path)!r})` there."
         )
-    spec = load_spec(recorded.path / SPEC, trust=trust)
-    federation, observers = build(spec), build_observers(spec)
-    state, problems = last_state(recorded, lambda state: federation.read_states(state, recorded.path))
-    recorder = Recorder(recorded.path, after=0 if state is None else state.round, lock=lock)
+    built: list[tuple[SimulatedFederation, Sequence[Observer]]] = []
+
+    def prepare() -> Check:
+        spec = load_spec(recorded.path / SPEC, trust=trust)
+        built.append((build(spec), build_observers(spec)))
+        return partial(built[0][0].read_states, run=recorded.path)
+
+    found = reopening.reopen(recorded, changes, prepare, anyway)
+    if found is None:
+        return None
+    recorder, state, changed, problems = found
     if changed:  # without a fingerprint, it is not taken for a run of its spec
         edited = (recorded.path / SPEC).read_bytes()
         recorder.note(anyway="; ".join(changed), fingerprint="", spec=spec_checksum(edited))
-    return Reopened(federation, recorder, state, (*changed, *problems), observers)
+    return Reopened(built[0][0], recorder, state, (*changed, *problems), built[0][1])
 
 
-def _is_finished(run: Run) -> bool:
-    return run.meta.get("status") == "finished"
-
-
-def _continue(reopened: Reopened, observers: Sequence[Observer], progress: bool) -> Result:
+def _continue(
+    reopened: Reopened,
+    observers: Sequence[Observer],
+    progress: bool,
+    callbacks: Callback | Sequence[Callback] = (),
+) -> Result:
     federation, recorder, state, _, named = reopened
-    return federation.run(*observers, *named, recorder=recorder, state=state, progress=progress)
+    return federation.run(
+        *observers, *named, recorder=recorder, state=state, callbacks=callbacks, progress=progress
+    )
 
 
 def _read_result(run: Run, trust: bool) -> Result:
     """The result of a finished run, read back from its folder."""
-    federation = build(load_spec(run.path / SPEC, trust=trust))
-    state, _ = last_state(run, lambda state: federation.read_states(state, run.path))
-    if state is None:
-        raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
-    own = partial(federation.model_of, state, states=federation.read_states(state, run.path))
-    rows, model = (tuple(run.rounds), tuple(run.clients)), load_model(run, trust=trust)
-    best = federation.best_of(state)
-    return Result(*rows, model, state, own, run.path, reasons=run.reasons, best=best)
+    return build(load_spec(run.path / SPEC, trust=trust)).read_result(run)
 
 
 def recorder_for(spec: Spec, out: Path) -> Recorder:

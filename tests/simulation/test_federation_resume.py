@@ -1,0 +1,243 @@
+"""Runs of a program are recorded, go on after an interruption to the same bits, and for more rounds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_federation import CLIENTS, TEST, linear
+from torch import nn
+from typer.testing import CliRunner
+
+import steelyard as sy
+from steelyard.cli import app
+from steelyard.errors import InputError, SteelyardWarning
+from steelyard.runs import writer
+from steelyard.runs.folder import MODEL
+from steelyard.runs.run_settings import SETTINGS
+from steelyard.runs.writer import Recorder
+from steelyard.types import Round
+
+
+def net() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def federation(**settings: Any) -> sy.Federation:
+    algorithm = settings.pop("algorithm", {})
+    training = {"steps": 3, "lr": 0.2, **settings.pop("training", {})}
+    algorithm = sy.Algorithm(**{"server": {"momentum": 0.5}, "training": training, **algorithm})
+    settings = {"test": TEST, "rounds": 6, "clients_per_round": 3, "engine": "serial", **settings}
+    return sy.Federation(CLIENTS, settings.pop("model", None) or net(), algorithm, **settings)
+
+
+HEAD: dict[str, Any] = {"algorithm": {"sharing": "head", "server": {}}}
+
+
+def bits(model: nn.Module) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+
+
+def rows(result: sy.Result) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in row.items() if value is not None}
+        for row in (*result.history, *result.clients)
+        if row.get("status") != "idle"  # clients that are only scored, after the last planned round
+    ]
+
+
+class BreakOffError(Exception):
+    """Ends a run in the middle."""
+
+
+def break_off(round: Round) -> None:
+    if round.number == 3:
+        raise BreakOffError
+
+
+def broken(path: Path, **settings: Any) -> Path:
+    with pytest.raises(BreakOffError):
+        federation(**settings).run(break_off, recorder=path)
+    return path
+
+
+def test_out_is_the_folder_of_many_runs_and_recorder_that_of_one(tmp_path: Path) -> None:
+    first, second = (federation(rounds=1).run(out=tmp_path / "runs") for _ in range(2))
+    assert first.path is not None
+    assert second.path is not None
+    assert first.path.parent == second.path.parent == tmp_path / "runs"
+    assert first.path.name.partition("-federation-s0")[1]
+    assert first.path != second.path
+    assert federation(rounds=1).run(recorder=str(tmp_path / "mine")).path == tmp_path / "mine"
+    meta = sy.Run(tmp_path / "mine").meta
+    assert (meta["name"], meta["status"]) == ("federation", "finished")
+    with pytest.raises(InputError, match="give one of them"):
+        federation().run(out=tmp_path, recorder=tmp_path / "x")
+    with pytest.raises(InputError, match="recorder must be the path of a folder, or a Recorder, not 3"):
+        federation().run(recorder=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="exists and is not empty"):
+        federation().run(recorder=tmp_path / "mine")
+
+
+@pytest.mark.parametrize("every_round", [True, False])
+@pytest.mark.parametrize("settings", [{}, HEAD, {**HEAD, "spill": True}], ids=["whole", "head", "spilled"])
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(
+    settings: dict[str, Any], every_round: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if every_round:
+        monkeypatch.setattr(writer, "STATE_SECONDS", 0.0)
+    wanted = federation(**settings).run(recorder=tmp_path / "whole")
+    numbers: list[int] = []
+    path = broken(tmp_path / "broken", **settings)
+    found = federation(**settings).resume(path, lambda round: numbers.append(round.number))
+    assert numbers == [4, 5, 6]
+    assert bits(found.model) == bits(wanted.model)
+    assert (path / MODEL).read_bytes() == (tmp_path / "whole" / MODEL).read_bytes()
+    assert rows(found) == rows(wanted)
+    for client in CLIENTS:
+        assert bits(found.model_of(client)) == bits(wanted.model_of(client))
+
+
+def test_a_finished_run_is_read_back_and_not_changed(tmp_path: Path) -> None:
+    wanted = federation(monitor="accuracy", validation=0.2).run(recorder=tmp_path / "run")
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*.s*")}
+    found = federation(monitor="accuracy", validation=0.2).resume(tmp_path / "run")
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*.s*")} == before
+    assert bits(found.model) == bits(wanted.model)
+    assert rows(found) == rows(wanted)
+    assert found.best_round == wanted.best_round
+    assert found.path == wanted.path
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"training": {"lr": 0.3}}, r"training\.lr was 0\.2, now 0\.3"),
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"clients_per_round": 2}, "clients_per_round was 3, now 2"),
+        ({"test": None}, "test examples was 60, now None"),
+        ({"algorithm": {"weighing": "uniform"}}, "weighing was Samples, now Uniform"),
+        ({"adversaries": {"oslo": "sign-flip"}}, r"adversaries\.oslo was not set, now SignFlip"),
+        ({"engine": "vectorized"}, "engine was serial, pool, ray, now vectorized"),
+        ({"model": linear()}, "model was "),
+    ],
+)
+def test_a_changed_setting_is_refused_by_name(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = broken(tmp_path / "run")
+    with pytest.raises(InputError, match=f"would not end with the numbers of an unbroken run: .*{words}"):
+        federation(**settings).resume(path)
+    federation().resume(path)
+
+
+def test_other_private_layers_to_begin_with_are_noticed(tmp_path: Path) -> None:
+    path = broken(tmp_path / "run", **HEAD)
+    with pytest.raises(InputError, match="the first values of the models was"):
+        federation(**HEAD, model=nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))).resume(path)
+
+
+def test_an_engine_of_the_same_bits_may_go_on(tmp_path: Path) -> None:
+    path = broken(tmp_path / "run")
+    found = federation(engine={"name": "pool", "workers": 2}).resume(path)
+    assert bits(found.model) == bits(federation().run().model)
+
+
+def test_anyway_goes_on_and_says_what_was_changed(tmp_path: Path) -> None:
+    path = broken(tmp_path / "run")
+    with pytest.warns(SteelyardWarning, match=r"training\.lr was 0\.2, now 0\.3"):
+        found = federation(training={"lr": 0.3}).resume(path, anyway=True)
+    assert len(found.history) == 6
+    assert "training.lr" in sy.Run(path).meta["anyway"]
+    assert json.loads(sy.Run(path).meta[SETTINGS])["training.lr"] == 0.3
+
+
+def test_settings_are_the_same_in_every_process() -> None:
+    """Functions and objects have no addresses in them."""
+    made = federation(algorithm={"objective": lambda outputs, targets: outputs.sum() * 0})
+    assert " at 0x" not in json.dumps(made.settings())
+
+
+@pytest.mark.parametrize("settings", [{}, HEAD, {**HEAD, "spill": True}], ids=["whole", "head", "spilled"])
+def test_more_rounds_have_the_bits_of_a_run_that_was_planned_so(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = federation(**settings).run(recorder=tmp_path / "whole")
+    federation(**{**settings, "rounds": 4}).run(recorder=tmp_path / "run")
+    found = federation(**{**settings, "rounds": 4}).resume(tmp_path / "run", rounds=6)
+    assert bits(found.model) == bits(wanted.model)
+    assert rows(found) == rows(wanted)
+    for client in CLIENTS:
+        assert bits(found.model_of(client)) == bits(wanted.model_of(client))
+    assert sy.Run(tmp_path / "run").meta["rounds"] == "6"
+    assert len(federation(**settings).resume(tmp_path / "run").history) == 6
+
+
+@pytest.mark.parametrize("settings", [{}, HEAD], ids=["whole", "head"])
+def test_a_result_in_memory_goes_on_and_is_not_changed(settings: dict[str, Any]) -> None:
+    wanted = federation(**settings).run()
+    short = federation(**settings).run(rounds=4)
+    before = {client: bits(short.model_of(client)) for client in CLIENTS}
+    found = federation(**settings).resume(short)
+    assert bits(found.model) == bits(wanted.model)
+    assert rows(found) == rows(wanted)
+    assert bits(found.model_of("oslo")) == bits(wanted.model_of("oslo"))
+    assert {client: bits(short.model_of(client)) for client in CLIENTS} == before
+    with pytest.raises(InputError, match="the result is after round 4, but rounds is 3"):
+        federation(**settings).resume(short, rounds=3)
+
+
+def test_a_state_goes_on_in_a_record_of_its_own_that_can_be_resumed(tmp_path: Path) -> None:
+    short = federation().run(rounds=2)
+    with pytest.raises(BreakOffError):
+        federation().run(break_off, state=short.state, recorder=tmp_path / "run")
+    assert [row["round"] for row in sy.Run(tmp_path / "run").rounds] == [3]
+    found = federation().resume(tmp_path / "run")
+    assert [row["round"] for row in found.history] == [3, 4, 5, 6]
+    assert bits(found.model) == bits(federation().run().model)
+
+
+def test_a_state_without_the_private_layers_is_refused() -> None:
+    short = federation(**HEAD).run(rounds=2)
+    with pytest.raises(InputError, match=r"not the private layers of the clients; .*federation\.resume"):
+        federation(**HEAD).run(state=short.state)
+
+
+def test_another_number_of_rounds_must_be_meant(tmp_path: Path) -> None:
+    federation().run(recorder=tmp_path / "run")
+    with pytest.raises(InputError, match=r"was to have 6 rounds, and this federation has 9: pass `rounds=9`"):
+        federation(rounds=9).resume(tmp_path / "run")
+    with pytest.raises(InputError, match="has 6 rounds already: `rounds` must be at least 6, not 5"):
+        federation().resume(tmp_path / "run", rounds=5)
+    with pytest.raises(InputError, match="rounds must be at least 1, not 0"):
+        federation().run(rounds=0)
+
+
+def test_a_run_that_lost_its_patience_gets_more_of_it_with_more_rounds(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"patience": 1, "validation": 0.2, "training": {"steps": 0}}
+    early = federation(**settings).run(recorder=tmp_path / "run")
+    assert early.state.round == 2
+    assert federation(**settings).resume(tmp_path / "run").state.round == 2
+    assert federation(**settings).resume(tmp_path / "run", rounds=6).state.round == 3
+
+
+def test_a_run_of_a_spec_is_not_that_of_a_federation(tmp_path: Path) -> None:
+    result = sy.run(None, out=tmp_path, rounds=1, **{"data.clients": 3, "training.steps": 1})
+    assert result.path is not None
+    with pytest.raises(InputError, match=r"made from a spec; `steelyard\.resume`"):
+        federation().resume(result.path)
+
+
+def test_the_command_line_says_that_a_program_must_go_on(tmp_path: Path) -> None:
+    path = broken(tmp_path / "run")
+    with pytest.raises(InputError, match=r"has no spec\.toml: a program made it.*federation\.resume"):
+        sy.resume(path)
+    found = CliRunner().invoke(app, ["resume", str(path)])
+    assert found.exit_code != 0
+    assert "federation.resume(" in found.stderr.replace("\n", " ")
+
+
+def test_a_recorder_of_ones_own_is_enough_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(BreakOffError):
+        federation().run(break_off, recorder=Recorder(tmp_path / "run"))
+    assert bits(federation().resume(tmp_path / "run").model) == bits(federation().run().model)
