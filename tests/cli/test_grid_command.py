@@ -169,3 +169,33 @@ def wait_for_long_runs(out: Path) -> None:
         if sum(len(run.rounds) > 1 for run in runs_in(out)) == 2:
             return
     pytest.fail("the long runs did not start in 300 s")
+
+
+def test_a_grid_names_its_settings_and_prints_latex() -> None:
+    words = ("grid", *QUICK, "--rows", "weighing=samples,uniform", "--columns", "training.lr=0.1,0.2")
+    text = output(steelyard(*words, "--seeds", "0,1", "--workers", 1))
+    assert "columns: training.lr" in text
+    assert any(line.startswith("weighing ") for line in text.splitlines())
+    assert "±" in text
+    latex = output(steelyard(*words, "--seeds", "0,1", "--latex"))
+    assert r"\multicolumn{2}{c}{training.lr}" in latex
+    assert latex.count(r"$\pm$") == 4
+    assert "weighing & 0.1 & 0.2" in latex
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_runs_in_which_nothing_happened_are_named_and_end_with_code_1(again: bool) -> None:
+    words = ("grid", *QUICK, "--columns", "training.lr=0.1,1e30", "--workers", 1)
+    for _ in range(1 + again):  # also if the runs were recorded before
+        result = steelyard(*words)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("warning: 1e30, seed 0: no round changed the model")
+    assert "0.1, seed" not in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--figure", "--png"])
+def test_the_end_of_the_name_says_what_is_drawn(place: Path, option: str) -> None:
+    words = ("grid", *QUICK, "--rows", "weighing=samples,uniform", "--workers", 1)
+    for name, start in (("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG")):
+        assert f"written: {name}" in output(steelyard(*words, option, name))
+        assert (place / name).read_bytes().startswith(start)

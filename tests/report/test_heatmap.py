@@ -4,10 +4,13 @@ import csv
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -44,6 +47,35 @@ def draw(shown: GridResults, path: Path) -> NDArray[np.int64]:
     with Image.open(path) as image:
         assert image.format == "PNG"
         return np.asarray(image.convert("RGB")).astype(int)
+
+
+def test_cells_have_deviations_and_axes_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def keep(figure: Figure, path: Path) -> None:
+        written.extend(text.get_text() for text in figure.findobj(Text))
+
+    monkeypatch.setattr("steelyard.report.heatmap.save", keep)
+    table: list[list[Entry | float | None]] = [[Entry(0.5, 0.02), Entry(0.6)], [FAILED, None]]
+    shown = replace(results_of(table), row_key="weighing", column_key="training.lr", seeds=(0, 1))
+    draw_heatmap(shown, "A grid", shown.caption, tmp_path / "heat.png")
+    assert {"weighing", "training.lr", "0.50", "± 0.02", "0.60", "failed"} <= set(written)
+    assert "accuracy, mean ± sd over seeds 0, 1" in written
+    text = text_of(shown)
+    assert text.startswith("accuracy  mean ± sd over seeds 0, 1\ncolumns: training.lr\n")
+    assert "0.50 ±0.02" in text
+    assert "weighing" in text
+
+
+def test_deviations_go_below_their_means_on_a_narrow_terminal() -> None:
+    table: list[list[Entry | float | None]] = [[Entry(0.5, 0.02)] * 6]
+    console = Console(width=70)
+    with console.capture() as captured:
+        console.print(grid_report(results_of(table)))
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 70
+    assert captured.get().count("0.50") == 7
+    assert captured.get().count("±0.02") == 6
 
 
 def text_of(shown: GridResults) -> str:
@@ -98,7 +130,8 @@ def test_dark_is_better_whatever_the_metric() -> None:
 def test_any_grid_gives_a_picture_of_a_sane_size(
     tmp_path: Path, rows: int, columns: int, panels: int
 ) -> None:
-    pixels = draw(random_results(rows, columns, panels), tmp_path / "heat.png")
+    results = replace(random_results(rows, columns, panels), row_key="data.partition", column_key="weighing")
+    pixels = draw(results, tmp_path / "heat.png")
     height, width, _ = pixels.shape
     assert 250 < height < 3000
     assert 300 < width < 3600

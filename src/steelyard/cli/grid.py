@@ -8,6 +8,7 @@ import typer
 
 from steelyard.cli.shared import (
     Json,
+    Latex,
     Out,
     Trust,
     check_files,
@@ -17,6 +18,7 @@ from steelyard.cli.shared import (
     seed_numbers,
     show_values,
     stderr,
+    warn,
 )
 from steelyard.cli.signals import explained
 from steelyard.errors import SteelyardError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     Runs = Sequence[tuple[Cell, Outcome]]
 
+MAX_WARNINGS = 5
 Varies = Annotated[str | None, typer.Option(metavar="KEY=VALUE,VALUE...", help="A setting and its values.")]
 
 
@@ -46,10 +49,13 @@ def grid(
     metric: Annotated[
         str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
     ] = None,
-    png: Annotated[
+    figure: Annotated[
         Path | None,
-        typer.Option(help="Draw heat maps into this file (.png, .pdf or .svg), one for each metric."),
+        typer.Option(
+            "--figure", "--png", help="Draw heat maps into this file (.png, .pdf or .svg), one a metric."
+        ),
     ] = None,
+    latex: Latex = False,
     csv: Annotated[Path | None, typer.Option(help="Write all cells into this file.")] = None,
     sort: Annotated[
         bool, typer.Option("--sort", help="Sort the rows by their worst column, best first.")
@@ -65,7 +71,8 @@ def grid(
     """Run a spec over a grid of settings and show the scores as tables and heat maps.
 
     Every cell is an ordinary run. Runs already recorded under --out are reused, so the same command continues
-    an interrupted grid. Cells show the mean over the seeds; each row also shows its worst column.
+    an interrupted grid. Cells show mean ± standard deviation over the seeds; each row also shows its worst
+    column.
 
     A grid can be a file: a spec with an extra table. An axis is a setting and its values, or labels and
     the settings that each of them changes:
@@ -82,10 +89,10 @@ def grid(
     [dim]Examples:[/]
 
         steelyard grid --rows weighing=samples,uniform --columns data.partition=iid,shards
-        steelyard grid fedprox --rows objective.mu=0.01,0.1 --seeds 0,1 --png mu.png
+        steelyard grid fedprox --rows objective.mu=0.01,0.1 --seeds 0,1 --figure mu.png
         steelyard grid my-grid.toml rounds=5 --metric accuracy,nll --csv cells.csv
     """
-    check_files(png, csv)
+    check_files(figure, csv)
     with stderr().status("loading") as status:
         from steelyard.studies.grid import read_grid
 
@@ -101,9 +108,21 @@ def grid(
             trust=permission(trust, status),
         )
     runs = _run(plan, target or "grid", out if record else None, workers)
-    _show(plan, runs, png, csv, sort, as_json)
-    if failed := sum(bool(outcome.error) for _, outcome in runs):
+    _show(plan, runs, figure, csv, sort, latex, as_json)
+    _exit_if_wrong(runs)
+
+
+def _exit_if_wrong(runs: "Runs") -> None:
+    """Say how many runs failed, or have a model that is not what it seems to be, and exit with code 1."""
+    failed = sum(bool(outcome.error) for _, outcome in runs)
+    warned = [(cell, outcome.warning) for cell, outcome in runs if outcome.warning]
+    for cell, text in warned[:MAX_WARNINGS]:
+        warn(f"{cell.name}, seed {cell.spec.seed}: {text}")
+    if len(warned) > MAX_WARNINGS:
+        warn(f"{len(warned)} of {len(runs)} runs of the grid have such warnings; `steelyard show` has them.")
+    if failed:
         stderr().print(f"{failed} of {len(runs)} runs of the grid failed.")
+    if failed or warned:
         raise typer.Exit(1)
 
 
@@ -123,17 +142,31 @@ def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Ru
     return runs
 
 
-def _show(plan: "Grid", runs: "Runs", png: Path | None, csv: Path | None, sort: bool, as_json: bool) -> None:
-    """Write the files, then print JSON or tables."""
+def _show(
+    plan: "Grid",
+    runs: "Runs",
+    figure: Path | None,
+    csv: Path | None,
+    sort: bool,
+    latex: bool,
+    as_json: bool,
+) -> None:
+    """Write the files, then print JSON, LaTeX or tables."""
     from steelyard.report.grid_tables import failures_report, grid_report, write_csv
     from steelyard.studies.grid import grid_results
 
     by_metric = [grid_results(plan, runs, name) for name in plan.metrics]
     shown = [results.sorted_by_worst() for results in by_metric] if sort else by_metric
-    files = [] if png is None else _draw(runs, shown, png)
+    files = [] if figure is None else _draw(plan.name, shown, figure)
     if csv is not None:
         write_csv(by_metric, csv)
         files.append(csv)
+
+    if latex and not as_json:
+        from steelyard.report.latex import grid_latex
+
+        print("\n\n".join(map(grid_latex, shown)))
+        return
 
     def view() -> "RenderableType":
         from rich.console import Group
@@ -146,18 +179,15 @@ def _show(plan: "Grid", runs: "Runs", png: Path | None, csv: Path | None, sort: 
     show_values({**_values(plan, runs, by_metric), "files": list(map(str, files))}, view, as_json)
 
 
-def _draw(runs: "Runs", by_metric: "Sequence[GridResults]", png: Path) -> list[Path]:
+def _draw(name: str, by_metric: "Sequence[GridResults]", figure: Path) -> list[Path]:
     """One figure for each metric that at least one run has."""
     from steelyard.report.heatmap import draw_heatmap
 
-    spec = runs[0][0].spec
-    seeds = list(dict.fromkeys(cell.spec.seed for cell, _ in runs))
-    over = f"mean over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
     files = []
     for results in by_metric:
         if results.values():
-            path = png if len(by_metric) == 1 else png.with_stem(f"{png.stem}-{results.metric}")
-            draw_heatmap(results, f"{spec.name}: {results.metric.replace('_', ' ')}", over, path)
+            path = figure if len(by_metric) == 1 else figure.with_stem(f"{figure.stem}-{results.metric}")
+            draw_heatmap(results, name, results.caption, path)
             files.append(path)
     return files
 
@@ -177,6 +207,7 @@ def _values(plan: "Grid", runs: "Runs", by_metric: "Sequence[GridResults]") -> d
                 "metrics": dict(run.metrics),
                 "path": run.path,
                 "error": run.error or None,
+                "warning": run.warning or None,
             }
             for cell, run in runs
         ],

@@ -30,6 +30,9 @@ Json = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run code that a file names (module:factory) without asking.")
 ]
+Latex = Annotated[
+    bool, typer.Option("--latex", help="Print LaTeX tables (package booktabs) in place of the others.")
+]
 Out = Annotated[Path, typer.Option("--out", help="The folder in which runs are recorded.")]
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.report.progress import Headline, Pace, drawn
-from steelyard.studies.grid_results import GridResults, Worst, number
+from steelyard.studies.grid_results import Entry, GridResults, Worst, number
 from steelyard.texts import csv_text
 
 
@@ -25,25 +25,28 @@ def cells_progress(console: Console, title: str) -> Iterator[Callable[[int, int]
 
 def grid_report(results: GridResults) -> RenderableType:
     """One table per panel; the last column has the worst value of each row."""
-    parts: list[RenderableType] = [Text(results.metric.replace("_", " "), "bold")]
+    metric, _, seeds = results.caption.partition(", ")
+    parts: list[RenderableType] = [Text.assemble((metric, "bold"), (f"  {seeds}", "dim"))]
+    if results.column_key:
+        parts.append(Text(f"columns: {results.column_key}", "dim"))
     for panel in results.panels:
         parts += ["", Text(results.title(panel), "cyan")] if panel else [""]
         parts.append(_panel_table(results, panel))
     return Group(*parts)
 
 
-def failures_report(failures: Sequence[tuple[str, str]]) -> RenderableType:
+def failures_report(failures: Sequence[tuple[str, str]], title: str = "failed") -> RenderableType:
     """The failed cells, given as (name, reason)."""
     lines = [Text.assemble((f"{name}  ", "bold"), reason) for name, reason in failures]
-    return Group(Text(f"failed: {len(failures)}", "bold red"), *lines)
+    return Group(Text(f"{title}: {len(failures)}", "bold red"), *lines)
 
 
 def _panel_table(results: GridResults, panel: str) -> Table:
-    """On a narrow terminal headings wrap; numbers and row names do not."""
+    """On a narrow terminal headings wrap, and deviations go below their means; row names do not wrap."""
     table = Table(
         box=None, pad_edge=False, header_style="dim", padding=(0, 2 if len(results.columns) < 8 else 1, 0, 0)
     )
-    table.add_column("", no_wrap=True, min_width=max(map(len, results.rows)))
+    table.add_column(Text(results.row_key), no_wrap=True, min_width=max(map(len, results.rows)))
     for column in results.columns:
         entries = [results.entry(panel, row, column) for row in results.rows]
         widest = max(len("failed" if entry.error else number(entry.mean)) for entry in entries)
@@ -52,10 +55,18 @@ def _panel_table(results: GridResults, panel: str) -> Table:
         table.add_column("  worst", header_style="bold", no_wrap=True, min_width=14)
     for row in results.rows:
         entries = [results.entry(panel, row, column) for column in results.columns]
-        cells = [Text("failed", "red") if entry.error else Text(number(entry.mean)) for entry in entries]
+        cells = [_cell(entry) for entry in entries]
         worst = [_worst_text(results.worst(panel, row))] if results.has_worst else []
         table.add_row(Text(row), *cells, *worst)
     return table
+
+
+def _cell(entry: Entry) -> Text:
+    if entry.error:
+        return Text("failed", "red")
+    return Text.assemble(
+        number(entry.mean), *([] if entry.sd is None else [(f" ±{number(entry.sd)}", "dim")])
+    )
 
 
 def _worst_text(worst: Worst | None) -> Text:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from steelyard.report.heatmap_layout import (
+    AXIS,
     FOOT,
     HEAD,
     LEGEND,
@@ -18,7 +19,7 @@ from steelyard.report.heatmap_layout import (
     scale_of,
 )
 from steelyard.report.style import FAINT, INK, new_axes, new_figure, ramp, readable, save
-from steelyard.studies.grid_results import GridResults, number
+from steelyard.studies.grid_results import Entry, GridResults, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,9 +57,10 @@ def _draw_panel(
     grid = new_axes(figure, x, y, measures.grid_width, measures.grid_height)
     means = [[results.entry(panel, row, column).mean for column in results.columns] for row in results.rows]
     _draw_cells(grid, means, scale)
-    for (down, across), value in np.ndenumerate(np.array(means, dtype=object)):
-        failed = results.entry(panel, results.rows[down], results.columns[across]).error
-        _write(grid, across + 0.5, down + 0.5, "failed" if failed else number(value), value, scale)
+    for down, across in np.ndindex(len(results.rows), len(results.columns)):
+        entry = results.entry(panel, results.rows[down], results.columns[across])
+        _write_entry(grid, across + 0.5, down, entry, scale)
+    _name_axes(grid, results, measures, named)
     _name_columns(grid, [readable(name, LONGEST) for name in results.columns], measures.angle)
     names = [readable(row, LONGEST) if named else "" for row in results.rows]
     grid.set_yticks(np.arange(len(names)) + 0.5, labels=names, parse_math=False)
@@ -69,6 +71,27 @@ def _draw_panel(
         )
     if panel:
         _write_title(figure, results.title(panel), x, y + measures.panel_height)
+
+
+def _write_entry(axes: "Axes", x: float, row: int, entry: Entry, scale: Scale) -> None:
+    """The mean of a cell, and below it the standard deviation over the seeds, if there are several."""
+    if entry.error or entry.sd is None:
+        _write(axes, x, row + 0.5, "failed" if entry.error else number(entry.mean), entry.mean, scale)
+        return
+    _write(axes, x, row + 0.36, number(entry.mean), entry.mean, scale)
+    _write(axes, x, row + 0.74, f"± {number(entry.sd)}", entry.mean, scale, fontsize=5.8)
+
+
+def _name_axes(axes: "Axes", results: GridResults, measures: Measures, named: bool) -> None:
+    """The settings that vary: over the column names, and over the row names of the first panel."""
+    style: dict[str, Any] = {"fontsize": 8, "color": FAINT, "parse_math": False, "va": "bottom"}
+    unit = 1 / measures.row  # of an inch, in rows
+    if results.column_key:
+        up = (measures.labels - AXIS) * unit
+        axes.text(0, -up, readable(results.column_key, LONGEST), ha="left", **style)
+    if results.row_key and named:
+        right = -0.07 / measures.cell
+        axes.text(right, -0.05 * unit, readable(results.row_key, LONGEST), ha="right", **style)
 
 
 def _write_title(figure: "Figure", title: str, x: float, y: float) -> None:

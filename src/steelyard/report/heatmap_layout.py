@@ -10,6 +10,7 @@ from steelyard.studies.grid_results import GridResults, number
 
 LONGEST = 22  # characters; longer labels are cut
 HEAD, FOOT, LEGEND = 0.75, 0.9, 2.2  # inches for the title above, the scale below, and its length
+AXIS = 0.22  # inches for the name of the setting over the column names
 ASPECT = 1.5  # preferred width / height of a figure
 
 
@@ -72,13 +73,15 @@ def measure(results: GridResults) -> Measures:
         cell = max(cell, 0.08 * max(map(len, columns)) + 0.05)
     angle = label_angle(columns, cell)
     lean = math.sin(math.radians(angle)) * 0.075 * max(map(len, columns))
+    has_sd = any(entry.sd is not None for entry in results.entries.values())
+    labels = 0.24 + lean if any(columns) else 0.05
     worst = float(np.clip(0.056 * max(map(len, columns)) + 0.1, 0.62, 1.3)) if results.has_worst else 0.0
     return Measures(
         cell=cell,
-        row=0.36 if worst else 0.3,
+        row=0.36 if worst or has_sd else 0.3,
         worst=worst,
-        names=0.35 + 0.075 * max(len(readable(name, LONGEST)) for name in results.rows),
-        labels=0.24 + lean if any(columns) else 0.05,
+        names=0.35 + 0.075 * max(len(readable(name, LONGEST)) for name in (*results.rows, results.row_key)),
+        labels=max(labels + (AXIS if results.column_key else 0.0), AXIS if results.row_key else 0.0),
         angle=angle,
         title=0.28 if any(results.panels) else 0.0,
         columns=len(columns),

@@ -56,6 +56,11 @@ class Grid:
     """Empty: each spec keeps its own seed."""
     metrics: tuple[str, ...] = ("accuracy",)
 
+    @property
+    def name(self) -> str:
+        """The name of the spec with the overrides that all cells have."""
+        return load_spec(self.base, self.changes).name
+
     def cells(self) -> list[Cell]:
         """Every run of the grid, seed by seed; raises an InputError that names the first invalid cell."""
         return [
@@ -146,8 +151,18 @@ def grid_results(grid: Grid, runs: Sequence[tuple[Cell, Outcome]], metric: str) 
     for cell, outcome in runs:
         by_place.setdefault(cell.place, []).append(outcome)
     entries = {place: _entry(outcomes, metric) for place, outcomes in by_place.items()}
-    panels, rows, columns = grid.panels, grid.rows.labels, grid.columns.labels
-    return GridResults(metric, panels.labels, rows, columns, entries, panels.key)
+    panels, rows, columns = grid.panels, grid.rows, grid.columns
+    return GridResults(
+        metric,
+        panels.labels,
+        rows.labels,
+        columns.labels,
+        entries,
+        panels.key,
+        rows.key,
+        columns.key,
+        tuple(dict.fromkeys(cell.spec.seed for cell, _ in runs)),
+    )
 
 
 def _entry(outcomes: Sequence[Outcome], metric: str) -> Entry:

@@ -40,11 +40,22 @@ class GridResults:
     entries: Mapping[tuple[str, str, str], Entry]
     """By (panel, row, column); missing ones are empty."""
     panel_key: str = ""
-    """The setting that varies over the panels, if there is only one."""
+    """The setting that varies over the panels, if there is only one; so for rows and columns."""
+    row_key: str = ""
+    column_key: str = ""
+    seeds: tuple[int, ...] = ()
 
     @property
     def lower_is_better(self) -> bool:
         return not LOWER.isdisjoint(re.split(r"[_\W]+", self.metric))
+
+    @property
+    def caption(self) -> str:
+        """The metric, and over which seeds it is a mean."""
+        name, seeds = self.metric.replace("_", " "), ", ".join(map(str, self.seeds))
+        if len(self.seeds) > 1:
+            return f"{name}, mean ± sd over seeds {seeds}"
+        return f"{name}, seed {seeds}" if seeds else name
 
     @property
     def has_worst(self) -> bool:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -18,7 +19,7 @@ import torch
 
 import steelyard
 from steelyard.engines.cores import CORES_VARIABLE, cores
-from steelyard.errors import SteelyardError
+from steelyard.errors import SteelyardError, SteelyardWarning
 from steelyard.runs.reader import Run, runs_in
 from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec
@@ -45,6 +46,8 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     path: str | None = None
     error: str = ""
+    warning: str = ""
+    """What is wrong with a run that came to its end."""
 
 
 def run_all(
@@ -95,7 +98,7 @@ def key_of(spec: Spec) -> Key:
 
 
 def _recorded(run: Run) -> Outcome:
-    return Outcome(_final(run.rounds), str(run.path))
+    return Outcome(_final(run.rounds), str(run.path), warning=run.meta.get("warning", ""))
 
 
 def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -106,11 +109,14 @@ def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _run_one(job: Job) -> Outcome:
     try:
-        result = run_or_resume(job.spec, job.unfinished, _stop_if_asked, out=job.out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SteelyardWarning)  # they are part of the outcome
+            result = run_or_resume(job.spec, job.unfinished, _stop_if_asked, out=job.out)
     except Exception as error:  # a failed run must not stop the others
         message = str(error) if isinstance(error, SteelyardError) else f"{type(error).__name__}: {error}"
         return Outcome(error=message)
-    return Outcome(_final(result.history), None if result.path is None else str(result.path))
+    path = None if result.path is None else str(result.path)
+    return Outcome(_final(result.history), path, warning=" ".join(result.warnings))
 
 
 def _one_by_one(jobs: Mapping[Key, Job]) -> Iterator[tuple[Key, Outcome]]:
