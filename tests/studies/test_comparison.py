@@ -147,6 +147,9 @@ def test_a_table_is_called_by_its_own_name(tmp_path: Path) -> None:
 def test_a_score_that_some_run_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = versus(tmp_path, Watcher(), seeds=(0, 1))[0]["runs"]
     scores = {runs[0]: {"accuracy": 0.5, "nll": 1.0}, runs[1]: {"accuracy": 0.75}}
-    monkeypatch.setattr(comparison, "summarise", lambda run: {"metrics": scores.get(str(run.path), {})})
+    by_rows = {Run(path).rounds[-1]["nll"]: values for path, values in scores.items()}
+    monkeypatch.setattr(
+        comparison, "final_scores", lambda rows: {"metrics": by_rows.get(rows[-1]["nll"], {})}
+    )
     (row, _) = versus(tmp_path, Watcher(), seeds=(0, 1))
     assert row["metrics"] == {"accuracy": {"mean": 0.625, "sd": statistics.stdev([0.5, 0.75])}}

@@ -9,6 +9,7 @@ import typer
 from steelyard import __version__
 from steelyard.cli.calibration import calibration
 from steelyard.cli.catalogue import list_
+from steelyard.cli.compare import compare
 from steelyard.cli.data import app as data_app
 from steelyard.cli.demo import run_demo
 from steelyard.cli.deploy import app as deploy_app
@@ -26,15 +27,12 @@ from steelyard.cli.shared import (
     one_target,
     permission,
     say,
-    seed_numbers,
     show_values,
-    split_words,
     stderr,
     warn,
 )
 from steelyard.cli.trust import trust
 from steelyard.cli.verbosity import Verbose, show_log
-from steelyard.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -173,42 +171,7 @@ def resume(
     exit_if_warned(path)
 
 
-@app.command()
-@guarded
-def compare(
-    words: Annotated[list[str], typer.Argument(metavar="A B... [KEY=VALUE]...", hidden=True)],
-    seeds: Annotated[str, typer.Option(help="Training seeds, separated by commas.")] = "0,1,2",
-    out: Out = Path("runs"),
-    trust: Trust = False,
-    as_json: Json = False,
-) -> None:
-    """Run several specs on the same seeds and show mean ± standard deviation of their scores.
-
-    Runs already recorded under --out are reused, so the same command continues an interrupted comparison.
-
-    [dim]Example:[/]
-
-        steelyard compare fedavg fedprox --seeds 0,1,2 data.partition.alpha=0.1
-    """
-    from steelyard.report.progress import progress
-    from steelyard.report.terminal import comparison_report
-    from steelyard.studies.comparison import compare as compare_specs
-
-    targets, overrides = split_words(words)
-    if not targets:
-        raise InputError("name at least one preset or spec file to compare.")
-    numbers = seed_numbers(seeds)
-    rows = compare_specs(
-        targets,
-        numbers,
-        overrides,
-        out,
-        lambda spec: progress(stderr(), f"seed {spec.seed}, {spec.name}", spec.rounds),
-        permission(trust),
-    )
-    show_values({"seeds": numbers, "rows": rows}, lambda: comparison_report(rows, numbers), as_json)
-
-
+app.command()(compare)
 app.command()(grid)
 app.command()(calibration)
 app.command()(report)

@@ -19,6 +19,12 @@ def short_names(runs: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(runs) else [str(path) for path in runs]
 
 
+def without_seed(name: str) -> str:
+    """A name without the seed at its end."""
+    spec, changes, _ = _parts(name)
+    return "+".join([spec, *changes])
+
+
 def _parts(folder: str) -> tuple[str, list[str], str]:
     """The spec, its changes and the seed ("-s0"), which some folders do not have."""
     name = re.sub(r"^\d{8}-\d{6}-", "", folder)

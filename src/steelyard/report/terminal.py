@@ -78,12 +78,17 @@ def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> T
     table.title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
     table.title_justify, table.title_style = "left", "dim"
     table.add_column("", no_wrap=True)
-    names = list(rows[0]["metrics"])
+    names = metric_names(rows)
     for name in names:
         table.add_column(HEADINGS.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
     for row in rows:
         table.add_row(Text(row["name"], "bold"), *(_spread(row["metrics"].get(name)) for name in names))
     return table
+
+
+def metric_names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The metrics of all rows, in the order in which they first appear."""
+    return list(dict.fromkeys(name for row in rows for name in row["metrics"]))
 
 
 def _spread(value: dict[str, float | None] | None) -> str:
