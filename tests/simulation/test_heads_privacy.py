@@ -215,7 +215,8 @@ def test_scores_are_sums_whose_number_does_not_depend_on_the_number_of_examples(
     for answer in answers:
         assert set(answer.scores) == set(sizes) - ({"held_out"} if answer.client != "oslo" else set())
         for part, scores in answer.scores.items():
-            assert set(scores._fields) == {"values", "classes"}
+            assert set(scores._fields) == {"values", "classes", "labels", "own"}
+            assert len(scores.own) == 0
             assert scores.values.shape == (sizes[part],)
             assert scores.values.dtype == np.float64
     for profile in engine.profiles:

@@ -96,7 +96,8 @@ def fit_to_clients(
     for client in clients:
         batch = _read(client, partial(first_batch, client.train, FITTED))
         if batch is not None:
-            own, values = model_of(client, model), _read(client, partial(_targets_of_many, client.train))
+            own = model_of(client, model)
+            values = _read(client, partial(_targets_of_many, client.train, batch[1]))
             seen = batch[1] if values is None else values
             fitted = fit_task(task, own, *batch, objective, f"client {client.id!r}", seen)
             return fitted if not isinstance(client.train, StreamExamples) else replace(fitted, plain=False)
@@ -107,19 +108,20 @@ def fit_to_clients(
     raise InputError(f"client {failed.id!r}: its training data cannot be read: {reason}.")
 
 
-def _targets_of_many(data: AnyExamples) -> Any:
-    """The targets of as many examples as are needed to see what they are."""
+def _targets_of_many(data: AnyExamples, targets: Any) -> Any:
+    """The targets of as many examples as are needed to see what they are; `targets` are those of a few."""
+    if not isinstance(targets, torch.Tensor):
+        return targets
     if isinstance(data, Examples | ArrayExamples):
         return data.labels
-    targets = first_batch(data, FITTED)[1]
-    may_be_labels = isinstance(targets, torch.Tensor) and targets.is_floating_point() and targets.dim() > 1
+    may_be_labels = targets.is_floating_point() and targets.dim() > 1
     return first_batch(data, MANY)[1] if may_be_labels else targets
 
 
 def fit_to_data(task: Task, model: nn.Module, data: AnyExamples, objective: Objective) -> FittedTask:
     """What a model is for, from a batch of the server's own test set."""
     batch = first_batch(data, FITTED)
-    fitted = fit_task(task, model, *batch, objective, "the test set", _targets_of_many(data))
+    fitted = fit_task(task, model, *batch, objective, "the test set", _targets_of_many(data, batch[1]))
     return fitted if not isinstance(data, StreamExamples) else replace(fitted, plain=False)
 
 

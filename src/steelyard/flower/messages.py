@@ -14,13 +14,13 @@ from torch import Tensor
 
 from steelyard import __version__
 from steelyard.flower.wire import MAX_DIMENSIONS, Parcel, WireError
-from steelyard.metrics.scores import Scores
+from steelyard.metrics.scores import NO_SUMS, Scores
 from steelyard.sites import Answer, Profile, Request
 from steelyard.types import Broadcast, ClientId, Failure, Message, Reply
 
-PROTOCOL = f"steelyard {'.'.join(__version__.split('.')[:2])}, messages 1"
+PROTOCOL = f"steelyard {'.'.join(__version__.split('.')[:2])}, messages 2"
 """Servers and sites that differ in it refuse each other: other versions may compute other numbers."""
-OFFER, SCORE, EVALUATED = "offer.", "score.", "evaluated."
+OFFER, SCORE, OWN, EVALUATED = "offer.", "score.", "own.", "evaluated."
 MAX_SHAPES = 10_000  # tensors of a model
 
 
@@ -100,8 +100,10 @@ def answer_parcel(envelope: Envelope, answer: Answer | Failure | Profile) -> Par
     header: dict[str, Any] = {
         **envelope.header(),
         "classes": {name: each.classes for name, each in scores.items()},
+        "labels": {name: each.labels for name, each in scores.items() if each.labels},
     }
     arrays = {f"{SCORE}{name}": each.values for name, each in scores.items()}
+    arrays |= {f"{OWN}{name}": each.own for name, each in scores.items() if len(each.own)}
     if isinstance(answer, Failure):
         return Parcel({**header, "stage": answer.stage, "reason": answer.reason}, arrays)
     if answer.reply is not None:
@@ -115,8 +117,7 @@ def read_answer(parcel: Parcel, envelope: Envelope) -> Answer | Failure:
     """The answer to a question. Its client is the one that was asked, whatever the answer says."""
     header, arrays = parcel.header, parcel.arrays
     _check_envelope(header, envelope)
-    classes = _table(header, "classes")
-    scores = {name: Scores(_native(arrays[f"{SCORE}{name}"]), count) for name, count in classes.items()}
+    scores = _scores(header, arrays)
     client = envelope.client
     if "reason" in header:
         return Failure(client, _text(header, "stage"), _text(header, "reason"), scores)
@@ -124,6 +125,16 @@ def read_answer(parcel: Parcel, envelope: Envelope) -> Answer | Failure:
         return Answer(client, None, scores)
     reply = Reply(client, _message(arrays), header["examples"], _table(header, "metrics"))
     return Answer(client, reply, scores)
+
+
+def _scores(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Scores]:
+    labels = _table(header, "labels")
+    found = {}
+    for name, classes in _table(header, "classes").items():
+        own = arrays.get(f"{OWN}{name}")
+        values = _native(arrays[f"{SCORE}{name}"])
+        found[name] = Scores(values, classes, labels.get(name, 0), NO_SUMS if own is None else _native(own))
+    return found
 
 
 def _profile_parcel(envelope: Envelope, profile: Profile) -> Parcel:
