@@ -14,6 +14,7 @@ LAYERS: list[set[str]] = [
     {"runs"},
     {"page"},
     {"observers"},
+    {"runnable"},
     {"simulation"},
     {"specs"},
     {"functional", "studies", "flower"},

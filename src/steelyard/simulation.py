@@ -1,29 +1,25 @@
 """A federation on this computer: your clients' data and model, simulated sites, and the server."""
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-import steelyard
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
 from steelyard.client.checks import check_fit, creatable
 from steelyard.client.learner import Learner
-from steelyard.client.models import ClientModels, OwnModels, model_of
+from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
 from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
-from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles, no_check, take_over
-from steelyard.client.temporary_folder import temporary_folder
-from steelyard.components import Choice, choice_of, component
+from steelyard.client.private_state import MemoryStates, PrivateStates
+from steelyard.components import Choice, component
 from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
@@ -33,25 +29,16 @@ from steelyard.engines.base import SimulatedSites
 from steelyard.engines.description import describe_federation
 from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import Workload
-from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, SteelyardWarning, check_settings
-from steelyard.layout import tensors_of
-from steelyard.observers.base import Watching
+from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
 from steelyard.observers.facts import RunFacts, resumed_after
-from steelyard.observers.terminal_bar import progress_bars
-from steelyard.runs.folder import PRIVATE, SPEC
-from steelyard.runs.reader import FIRST, Run
-from steelyard.runs.recorded_model import KEY, Inputs, RecordedModel
-from steelyard.runs.reopening import goes_on, reopen
-from steelyard.runs.resuming import last_state
-from steelyard.runs.run_settings import SETTINGS, changes, to_json
+from steelyard.runnable import Runnable
+from steelyard.runs.recorded_model import Inputs
 from steelyard.runs.summary import flattened
-from steelyard.runs.writer import Recorder, new_recorder
+from steelyard.runs.writer import Recorder
 from steelyard.server.callbacks import Callback, check_callbacks
-from steelyard.server.concerns import Participation
-from steelyard.server.federation import Federation, Observer, shared_part
+from steelyard.server.federation import Federation, shared_part
 from steelyard.server.profiles import check_ids, check_profiles
-from steelyard.server.result import Result
-from steelyard.server.selection import Best, Selection
+from steelyard.server.selection import Selection
 from steelyard.server.selection import check as check_selection
 from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet, Sites
@@ -59,7 +46,7 @@ from steelyard.task import Task
 from steelyard.types import EMPTY, ClientId
 
 
-class SimulatedFederation:
+class SimulatedFederation(Runnable):
     """Clients that train one shared model. This is `steelyard.Federation`.
 
     >>> Federation({"oslo": (x1, y1), "turin": (x2, y2)}, model, rounds=20).run()
@@ -154,190 +141,6 @@ class SimulatedFederation:
         if self.clients is not given:
             self.workload = replace(self.workload, clients=self.clients)
 
-    def run(
-        self,
-        *observers: Observer,
-        out: str | Path | None = None,
-        recorder: Recorder | str | Path | None = None,
-        state: FederationState | None = None,
-        rounds: int | None = None,
-        callbacks: Callback | Sequence[Callback] = (),
-        progress: bool = True,
-    ) -> Result:
-        """Run to the end, from the beginning or from a state.
-
-        Each observer is called with every completed round, and after them each callback with a `RoundEvent`.
-        A tracker (`steelyard.observers`) is also told how the run begins and ends.
-
-        Args:
-            out: record the run in a new folder, named by the time, in this one: `out="runs"`.
-            recorder: record the run in exactly this folder, or with this `Recorder`.
-            state: go on from here (`result.state`). Where only the head is shared, use `resume`, which also
-                has the private layers of the clients.
-            rounds: until which round, instead of what the federation was made with.
-            callbacks: more callbacks for this run only.
-            progress: a bar in a notebook and, if the run takes more than a second, on a terminal;
-                `STEELYARD_PROGRESS=0` turns all bars off.
-        """
-        planned, called = self._until(rounds), check_callbacks(callbacks)
-        if state is not None and state.round:
-            planned.check_private(recorder)
-        kept = planned._recorder(out, recorder)
-        return planned._run(observers, kept, state, called, progress)
-
-    def resume(
-        self,
-        run: str | Path | Run | Result,
-        *observers: Observer,
-        rounds: int | None = None,
-        anyway: bool = False,
-        callbacks: Callback | Sequence[Callback] = (),
-        progress: bool = True,
-    ) -> Result:
-        """Go on with a run of this federation: an interrupted one, or a finished one for more rounds.
-
-        `run` is its folder, or its result, recorded or not. An interrupted run ends with the bits of an
-        unbroken one; a finished one is read back. With `rounds`, it is trained on until this round, with the
-        bits of a run that was planned so, as far as nothing depends on the plan: the last planned round is
-        always scored, and a learning rate or objective may follow the share of rounds that are done.
-
-        A changed setting, model or environment is refused, because the numbers would be others; `anyway` goes
-        on. The data are compared only by the number of examples and the names of clients.
-        """
-        planned, called = self._until(rounds), check_callbacks(callbacks)
-        if isinstance(run, Result) and run.path is None:
-            return planned._run_on(run, observers, called, progress)
-        found = Run(run.path if isinstance(run, Run | Result) and run.path else str(run))
-        if (found.path / SPEC).is_file():
-            raise InputError(f"{found.path} was made from a spec; `steelyard.resume` goes on with it.")
-        more = goes_on(found, planned.rounds, asked=rounds is not None)
-        reopened = reopen(
-            found,
-            partial(changes, settings=self.settings()),
-            lambda: partial(planned.read_states, run=found.path),
-            anyway,
-            after_the_end=more,
-        )
-        if reopened is None:
-            return self.read_result(found)
-        recorder, state, changed, problems = reopened
-        for note in (*changed, *problems):
-            warnings.warn(note, SteelyardWarning, stacklevel=2)
-        if changed:
-            recorder.note(anyway="; ".join(changed), **{SETTINGS: to_json(self.settings())})
-        state = state and (replace(state, stale=0) if more else state)  # more rounds have new patience
-        return planned._run(observers, recorder, state, called, progress)
-
-    def read_result(self, run: Run) -> Result:
-        """The result of a finished run of this federation, read back from its folder."""
-        state, _ = last_state(run, partial(self.read_states, run=run.path))
-        if state is None:
-            raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
-        model = shared_part(self.example, self.algorithm.sharing, state.server.evaluated_model)
-        own, best = self._models(state, self.read_states(state, run.path)), self.best_of(state)
-        rows = tuple(run.rounds), tuple(run.clients)
-        return Result(*rows, model, state, own, run.path, reasons=run.reasons, best=best)
-
-    def _run(
-        self,
-        observers: Sequence[Observer],
-        recorder: Recorder | None,
-        state: FederationState | None,
-        callbacks: Sequence[Callback],
-        progress: bool,
-        private: PrivateStates | None = None,
-    ) -> Result:
-        """Run with everything decided; `private` are states to go on from that are in no folder."""
-        participation = Participation()
-        with (
-            Watching((*observers, *progress_bars(progress))) as watching,
-            recorder or nullcontext(),
-            self._states(recorder) as states,
-            self.open(states) as sites,
-        ):
-            if recorder is not None:
-                self._note(recorder, state)
-            watching.begin(self.facts(recorder, state))
-            if private is None:
-                sites.rewind(0 if state is None else state.round)
-            else:
-                take_over(states, private, self.ids, 0 if state is None else state.round)
-            server, called = self.server(sites), (*self.callbacks, *callbacks)
-            try:
-                result = server.run(
-                    *watching.observers, participation, keeper=recorder, state=state, callbacks=called
-                )
-            finally:
-                if recorder is not None:
-                    recorder.note(engine=sites.about)
-        lost = isinstance(states, StateFiles) and recorder is None
-        own = _not_recorded if lost else self._models(result.state, states)
-        result = replace(result, model_of=own, path=recorder.path if recorder else None)
-        result = replace(result, notices=participation.notices())
-        result.warn(stacklevel=3)
-        return result
-
-    def _run_on(
-        self,
-        before: Result,
-        observers: Sequence[Observer],
-        callbacks: Sequence[Callback],
-        progress: bool,
-    ) -> Result:
-        """Go on with a run that is in memory."""
-        state, own = before.state, before.model_of
-        if state.round > self.rounds:
-            raise InputError(f"the result is after round {state.round}, but rounds is {self.rounds}.")
-        self.check_model(state, "the result")
-        private = own.states if isinstance(own, ClientModels) else None
-        if private is None:
-            self.check_private(None)
-        result = self._run(observers, None, replace(state, stale=0), callbacks, progress, private)
-        rows = (*before.history, *result.history), (*before.clients, *result.clients)
-        return replace(result, history=rows[0], clients=rows[1])
-
-    def _until(self, rounds: int | None) -> "SimulatedFederation":
-        """The same federation with another number of rounds."""
-        if rounds is None or rounds == self.rounds:
-            return self
-        planned = copy.copy(self)
-        planned.rounds = rounds
-        planned._check(len(self.clients))
-        check_training(self.algorithm.training, self.example, rounds)
-        return planned
-
-    def _recorder(self, out: str | Path | None, recorder: Recorder | str | Path | None) -> Recorder | None:
-        if out is not None and recorder is not None:
-            raise InputError(
-                "out is the folder of many runs, and recorder that of this one; give one of them."
-            )
-        meta = {"name": self.name, "version": steelyard.__version__}
-        if self.parameters is None:
-            meta[SETTINGS] = to_json(self.settings())
-        if out is not None:
-            return new_recorder(Path(out), f"{self.name}-s{self.seed}", None, meta)
-        if isinstance(recorder, str | Path):
-            return Recorder(recorder, meta=meta)
-        if recorder is not None and not isinstance(recorder, Recorder):
-            raise InputError(f"recorder must be the path of a folder, or a Recorder, not {recorder!r}.")
-        return recorder
-
-    def _note(self, recorder: Recorder, state: FederationState | None) -> None:
-        """Record what is needed to load the model, and to go on, before the first round."""
-        if state is not None:
-            self.check_state(state, recorder.folder)
-        notes = {KEY: self.recorded_model().to_json()}
-        if self.parameters is None and not recorder.is_resumed:
-            notes[SETTINGS] = to_json(self.settings())
-        if state is not None and not recorder.is_resumed:
-            notes[FIRST] = str(state.round + 1)
-        recorder.note(**notes)
-
-    def _models(self, state: FederationState, states: PrivateStates) -> ClientModels:
-        """The whole models of the clients after a round."""
-        message, sharing = state.server.evaluated_model, self.algorithm.sharing
-        return ClientModels(self.model, OwnModels(self.clients), sharing, message, states)
-
     def facts(self, recorder: Recorder | None, state: FederationState | None) -> RunFacts:
         """What trackers are told before the first round."""
         settings = ("seed", "clients_per_round", "evaluate_every", "patience", "round_seconds", "spill")
@@ -354,12 +157,6 @@ class SimulatedFederation:
         parts = {"adversaries": self.adversaries, "task": self.task}
         described = describe_federation(self.workload, self.engine, self.test, self.validation)
         return {**described, **own, **flattened(parts), **flattened(self.algorithm)}
-
-    def recorded_model(self) -> RecordedModel:
-        """What is recorded, so that the model can be loaded without the data."""
-        rule = self.algorithm.sharing
-        prefix = self.workload.learner.layout.prefix
-        return RecordedModel(prefix, choice_of("sharing", rule), self.spill, self.inputs, self.client_inputs)
 
     def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
         """A context with the simulated sites."""
@@ -408,71 +205,9 @@ class SimulatedFederation:
             return self.model
         return model_of(next(creatable(self.clients, self.ids)), None)
 
-    def best_of(self, state: FederationState) -> Best | None:
-        """The best round that a saved state knows of."""
-        if state.best_model is None:
-            return None
-        model = shared_part(self.example, self.algorithm.sharing, state.best_model)
-        return self.selection.best(state, model)
-
     def shared_model(self) -> nn.Module:
         """What is shared, with the values that begin the run: the whole model, or the head."""
         return shared_part(self.example, self.algorithm.sharing)
-
-    def recorded_states(self, run: Path, check: Callable[[], None] = lambda: None) -> PrivateStates:
-        """The private states in the folder of a run; `check` is called before files are changed."""
-        return (StateFiles if self.spill else MemoryStates)(run / PRIVATE, check)
-
-    def check_model(self, state: FederationState, where: str) -> None:
-        """Refuse a state of another model."""
-        shared = self.algorithm.sharing.read(tensors_of(self.example), self.workload.learner.layout)
-        found = state.server.message
-        if found.mean.shape != shared.mean.shape or found.slots != shared.slots:
-            raise InputError(f"the state after round {state.round} in {where} belongs to another model.")
-
-    def check_private(self, recorder: Recorder | str | Path | None) -> None:
-        """Refuse to go on from a state alone, where clients have private layers that are not part of it."""
-        resumed = isinstance(recorder, Recorder) and recorder.is_resumed
-        if self.algorithm.sharing.has_private_layers and not resumed:
-            raise InputError(
-                "the state has only what is shared, not the private layers of the clients; go on with "
-                "`federation.resume(result, rounds=...)`, or with the folder of the run."
-            )
-
-    def check_state(self, state: FederationState, run: Path) -> None:
-        """Refuse a saved state that this federation cannot go on from."""
-        self.check_model(state, str(run))
-        if state.round > self.rounds:
-            raise InputError(
-                f"the state in {run} is after round {state.round}, but the run has {self.rounds} rounds."
-            )
-        if state.round and self.algorithm.sharing.has_private_layers and not (run / PRIVATE).is_dir():
-            raise InputError(
-                f"{run} has no folder {PRIVATE!r} with the private layers of its clients; restore it from a "
-                "copy, or run the spec again."
-            )
-
-    def read_states(self, state: FederationState, run: Path) -> PrivateStates:
-        """The private states that belong to a saved state; reads, and changes nothing."""
-        self.check_state(state, run)
-        states = self.recorded_states(run)
-        states.read(state.round)
-        return states
-
-    @contextmanager
-    def _states(self, recorder: Recorder | None) -> Iterator[PrivateStates]:
-        """Where private states are kept: in the folder of the run, if it is recorded."""
-        if recorder is not None:
-            states = self.recorded_states(recorder.folder, recorder.check)
-            try:
-                yield states
-            finally:
-                states.check = no_check  # the run has ended; its result only reads
-        elif self.spill:
-            with temporary_folder() as folder:
-                yield StateFiles(folder / PRIVATE)
-        else:
-            yield MemoryStates()
 
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
         algorithm, sharing = self.algorithm, self.algorithm.sharing
@@ -501,6 +236,10 @@ class SimulatedFederation:
         except InputError as error:
             raise InputError(str(error).replace("the test set", "the validation set")) from None
 
+    def check_rounds(self) -> None:
+        self._check(len(self.clients))
+        check_training(self.algorithm.training, self.example, self.rounds)
+
     def _check(self, clients: int) -> None:
         check_selection(self.monitor, self.mode, self.validation is not None)
         counts = {"rounds": COUNT, "evaluate_every": COUNT, "patience": COUNT, "clients_per_round": COUNT}
@@ -510,9 +249,3 @@ class SimulatedFederation:
                 f"clients_per_round is {self.clients_per_round}, but there are {clients} clients."
             )
         self.algorithm.weighing.check(self.clients_per_round)
-
-
-def _not_recorded(client: ClientId) -> nn.Module:
-    raise InputError(
-        f"the private state of client {client!r} was in temporary files; record the run to keep it."
-    )

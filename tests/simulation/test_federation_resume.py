@@ -187,6 +187,21 @@ def test_a_result_in_memory_goes_on_and_is_not_changed(settings: dict[str, Any])
         federation(**settings).resume(short, rounds=3)
 
 
+@pytest.mark.parametrize("settings", [{}, HEAD, {**HEAD, "spill": True}], ids=["whole", "head", "spilled"])
+def test_a_result_in_memory_can_be_recorded_from_now_on(settings: dict[str, Any], tmp_path: Path) -> None:
+    wanted = federation(**settings).run(recorder=tmp_path / "whole")
+    short = federation(**{**settings, "spill": False}).run(rounds=2)
+    with pytest.raises(BreakOffError):
+        federation(**settings).resume(short, break_off, recorder=tmp_path / "run")
+    found = federation(**settings).resume(tmp_path / "run")
+    assert rows(found) == rows(wanted)
+    assert bits(found.model) == bits(wanted.model)
+    for client in CLIENTS:
+        assert bits(found.model_of(client)) == bits(wanted.model_of(client))
+    with pytest.raises(InputError, match="leave out `out` and `recorder`"):
+        federation(**settings).resume(tmp_path / "run", out=tmp_path)
+
+
 def test_a_state_goes_on_in_a_record_of_its_own_that_can_be_resumed(tmp_path: Path) -> None:
     short = federation().run(rounds=2)
     with pytest.raises(BreakOffError):

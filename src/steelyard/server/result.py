@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from steelyard.frames import frame, to_pandas
 from steelyard.server.result_html import result_html
 from steelyard.server.selection import Best
 from steelyard.server.state import FederationState
-from steelyard.types import ClientId, Row
+from steelyard.types import ClientId, Round, Row
 from steelyard.verdicts.reasons import Reason
 from steelyard.verdicts.sentences import Verdict, verdicts_of
 
@@ -92,6 +92,17 @@ class Result:
         """The monitored metric in the best round; nan if no round was looked for, or none had a score."""
         return float("nan") if self.best is None else self.best.score
 
+    def as_rounds(self) -> Iterator[Round]:
+        """The rounds as observers saw them, without their times."""
+        by_round: dict[Any, list[Row]] = {}
+        for row in self.clients:
+            by_round.setdefault(row["round"], []).append(_without_number(row))
+        for row in self.history:
+            metrics = {
+                name: float(value) for name, value in _without_number(row).items() if value is not None
+            }
+            yield Round(int(row["round"] or 0), metrics, tuple(by_round.get(row["round"], ())))
+
     @cached_property
     def verdicts(self) -> Mapping[ClientId, Verdict]:
         """How much each client counted, and why; `print(result.verdicts["oslo"])` shows the sentence."""
@@ -139,3 +150,7 @@ class Result:
     def _repr_html_(self) -> str:
         """What a notebook shows: a figure of one metric, and a row for each client."""
         return result_html(repr(self), self.history, self.verdicts, (*self.warnings, *self.notices))
+
+
+def _without_number(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "round"}
