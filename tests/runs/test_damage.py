@@ -118,7 +118,11 @@ PENDING = {"number": 3, "metrics": {"loss": 1.0}, "clients": [{"client": "a"}], 
 FORGED: dict[str, dict[str, Any]] = {
     "no values": {},
     "an older version": {**GOOD, "version": 0},
-    "a newer version": {**GOOD, "version": 2},
+    "a newer version": {**GOOD, "version": 3},
+    "a best round without its metric": {**GOOD, "version": 2, "best_round": 0},
+    "a best round without its model": {**GOOD, "version": 2, "monitor": "nll", "best_round": 2},
+    "a best round that is still to come": {**GOOD, "version": 2, "monitor": "nll", "best_round": 4},
+    "a metric without a name": {**GOOD, "version": 2, "monitor": "", "best_round": 0},
     "round is text": {**GOOD, "round": "three"},
     "round is negative": {**GOOD, "round": -1},
     "round is not whole": {**GOOD, "round": 2.5},
@@ -151,6 +155,8 @@ def test_forged_values_are_bad_input(values: dict[str, Any], tmp_path: Path) -> 
         {("mean",): torch.zeros(3, 2)},
         {("mean",): torch.zeros(3, dtype=torch.int64)},
         {("mean",): torch.zeros(3), ("velocity",): torch.zeros(())},
+        {("mean",): torch.zeros(3), ("best-mean",): torch.zeros(4)},
+        {("mean",): torch.zeros(3), ("best-mean",): torch.zeros(3)},
     ],
 )
 def test_forged_tensors_are_bad_input(tensors: dict[tuple[str, ...], torch.Tensor], tmp_path: Path) -> None:

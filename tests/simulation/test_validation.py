@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_federation import CLIENTS, Table, blobs, linear, run, weights
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import steelyard as sy
 from steelyard.data.clients import Client, Population, as_clients
@@ -260,3 +260,53 @@ def test_a_run_without_a_choice_records_no_best_model(tmp_path: Path) -> None:
     assert "best_round" not in Run(tmp_path / "run").meta
     (state,) = list(states_in(tmp_path / "run").values())[-1:]
     assert b"best-mean" not in state.read_bytes()
+
+
+def right(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(dim=1) == targets).float().mean()
+
+
+@pytest.mark.parametrize("validation", [0.25, OWN], ids=["share", "own set"])
+def test_a_metric_of_the_users_own_can_choose(validation: Any) -> None:
+    settings = {"metrics": {"right": right}, "validation": validation}
+    result = run(monitor="right", mode="max", rounds=5, **settings)
+    for row in result.history:
+        assert row["validation_right"] == pytest.approx(row["validation_accuracy"])
+    values = [row["validation_right"] for row in result.history]
+    assert (result.best_score, result.best_round) == (max(values), 1 + int(np.argmax(values)))
+
+
+class Inputs(Dataset[Tensor]):
+    """Data without targets."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        self.inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self.inputs[row]
+
+
+class Reconstruction(nn.Module):
+    """A model that returns its loss and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"loss": (self.layer(x) - x).square().mean()}
+
+
+@pytest.mark.parametrize("own_set", [False, True])
+def test_where_only_the_loss_is_known_it_chooses(own_set: bool) -> None:
+    inputs = {name: Inputs(data[0]) for name, data in CLIENTS.items()}
+    validation = Inputs(OWN[0]) if own_set else 0.25
+    result = sy.Federation(inputs, Reconstruction(), validation=validation, rounds=3).run()
+    values = [row["validation_loss"] for row in result.history]
+    assert (result.best_score, result.best_round) == (min(values), 1 + int(np.argmin(values)))
+    assert result.best is not None
+    assert result.best.metric == "validation_loss"

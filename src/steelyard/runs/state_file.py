@@ -82,8 +82,9 @@ def _state(tensors: Mapping[Name, Tensor], values: Mapping[str, Any]) -> Federat
     _require(type(number) is int and number >= 0, "round")
     _require(type(stale) is int and stale >= 0, "stale")
     _require(not math.isnan(best), "best")
-    monitor, best_round = values.get("monitor", ""), values.get("best_round", 0)
-    _require(isinstance(monitor, str), "monitor")
+    has_best = values["version"] == WITH_BEST
+    monitor, best_round = (values["monitor"], values["best_round"]) if has_best else ("", 0)
+    _require(isinstance(monitor, str) and bool(monitor) == has_best, "monitor")
     _require(type(best_round) is int and 0 <= best_round <= number, "best_round")
     mean = tensors.get(("best-mean",))
     _require((mean is not None) == (best_round > 0), "best_round")
