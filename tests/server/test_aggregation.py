@@ -11,10 +11,12 @@ from aggregating import POSTERIOR, Fixed, MeanAndVariance, aggregate, replies_of
 from torch import Tensor
 
 from steelyard.errors import InputError
+from steelyard.server.aggregation import weigh
 from steelyard.server.stacking import stack_up
 from steelyard.settings import Server
-from steelyard.types import Message, Reply
-from steelyard.weighing import Samples, Uniform
+from steelyard.types import Message, Reply, RoundInfo, State, Weighed
+from steelyard.weighing import Samples, Uniform, Weigher
+from steelyard.weighing.geometry import Geometry
 
 # The step
 
@@ -155,3 +157,43 @@ def test_other_updates_are(rows: list[Tensor]) -> None:
 def test_one_row_sent_twice_is_two_rows() -> None:
     row = torch.arange(6.0).reshape(2, 3)[0]
     assert stack_up(replies_of([row, row])).mean.tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+class Returning(Weigher):
+    """A rule of the user's own that returns what it is given."""
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
+        weighed: Weighed = self.returned
+        return weighed
+
+
+def weighed_by(returned: Any) -> Weighed:
+    info = RoundInfo(1, ("a", "b", "c"), torch.ones(3, dtype=torch.float64))
+    return weigh(Returning(returned), Geometry(torch.eye(3)), info, {})
+
+
+def test_weights_in_float32_are_used_as_float64_that_sum_to_1() -> None:
+    weights = weighed_by(Weighed(torch.tensor([1, 1, 1.00005]) / 3)).weights
+    assert weights.dtype == torch.float64
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-15)
+    exact = Weighed(torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64))
+    assert weighed_by(exact) is exact
+
+
+@pytest.mark.parametrize("returned", [Weighed([1.0, 0.0, 0.0]), torch.ones(3) / 3, None])  # type: ignore[arg-type]
+def test_a_rule_that_returns_no_tensor_of_weights_is_named(returned: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"^weighing rule Returning must return Weighed\(weights\), with a tensor"
+    ):
+        weighed_by(returned)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_rule_whose_weights_do_not_sum_to_1_is_named(dtype: torch.dtype) -> None:
+    with pytest.raises(
+        InputError, match=r"rule Returning returned weights with the sum 3 in round 1; they must"
+    ):
+        weighed_by(Weighed(torch.ones(3, dtype=dtype)))

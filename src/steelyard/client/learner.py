@@ -156,7 +156,8 @@ def descend(
     gradients = make_gradients(loss, parameters, training, add_gradient)
     scheduled = zip(grouped(batches, training.accumulate), factors(training.schedule, start), strict=False)
     for batch, factor in scheduled:
-        yield step(factor, partial(gradients, batch)).detach()
+        value = step(factor, partial(gradients, batch))  # its graph is freed during the next step
+        yield value.detach()
 
 
 def batches(count: int, training: Training, order: torch.Generator, pair: bool) -> Iterator[Tensor]:
