@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steelyard.algorithm import Algorithm
 from steelyard.combining import Combiner, Mean, Median, TrimmedMean
 from steelyard.errors import InputError
-from steelyard.objectives import CrossEntropy, Objective, Proximal
+from steelyard.objectives import Auto, CrossEntropy, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.server.federation import advance
 from steelyard.settings import Server, Training
@@ -63,7 +63,7 @@ class Posterior(WholeModel):
 
 def test_the_defaults_are_fedavg() -> None:
     algorithm = Algorithm()
-    assert algorithm.objective == CrossEntropy()
+    assert algorithm.objective == Auto()  # cross-entropy where targets are classes
     assert algorithm.sharing == WholeModel()
     assert algorithm.weighing == Samples()
     assert algorithm.combining == Mean()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from steelyard.nn.variational import bayesian
     from steelyard.runs.reader import Run
     from steelyard.runs.writer import Recorder
+    from steelyard.server.callbacks import RoundEvent
     from steelyard.server.result import Result
     from steelyard.settings import Server, Training
     from steelyard.simulation import SimulatedFederation as Federation
@@ -42,6 +43,7 @@ _HOMES = {
     "Population": "data.clients",
     "Recorder": "runs.writer",
     "Result": "server.result",
+    "RoundEvent": "server.callbacks",
     "Run": "runs.reader",
     "Server": "settings",
     "SteelyardError": "errors",
@@ -69,6 +71,7 @@ __all__ = [
     "Population",
     "Recorder",
     "Result",
+    "RoundEvent",
     "Run",
     "Server",
     "SteelyardError",

@@ -9,9 +9,9 @@ from small_federation import CLIENTS, TEST, linear
 from torch import nn
 
 import steelyard as sy
+from steelyard import RoundEvent
 from steelyard.errors import InputError
 from steelyard.runs.folder import MODEL
-from steelyard.server.callbacks import RoundEvent
 from steelyard.types import Round
 
 

@@ -152,6 +152,14 @@ def test_anyway_goes_on_and_says_what_was_changed(tmp_path: Path) -> None:
     assert json.loads(sy.Run(path).meta[SETTINGS])["training.lr"] == 0.3
 
 
+def test_another_environment_is_refused(tmp_path: Path) -> None:
+    path = broken(tmp_path / "run")
+    file = path / "environment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "python": "3.1"}))
+    with pytest.raises(InputError, match=r"python was 3\.1, now .*anyway=True"):
+        federation().resume(path)
+
+
 def test_settings_are_the_same_in_every_process() -> None:
     """Functions and objects have no addresses in them."""
     made = federation(algorithm={"objective": lambda outputs, targets: outputs.sum() * 0})
