@@ -53,6 +53,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             "shift", "steelyard.data.shifts", frozenset({"images", "client", "clients", "generator"})
         ),
         "observers": Family("observer", "steelyard.observers", hyphens=False),
+        "metrics": Family("metric", "steelyard.metrics.named", frozenset({"num_classes"})),
         "models": Family("model", "steelyard.nn.zoo", frozenset({"input_shape", "num_classes", "client"})),
     }
 )
@@ -76,6 +77,12 @@ def find(family: str, name: str) -> Factory:
     if name not in members:
         raise unknown(FAMILIES[family].noun, name, members)
     return members[name]
+
+
+def context_of(family: str, choice: Mapping[str, Any]) -> frozenset[str]:
+    """The arguments of a choice that the run provides."""
+    parameters = inspect.signature(find(family, choice["name"])).parameters
+    return FAMILIES[family].context & frozenset(parameters)
 
 
 def settings_of(factory: Factory, context: frozenset[str] = frozenset()) -> dict[str, inspect.Parameter]:

@@ -82,6 +82,11 @@ class FittedTask:
     given: Task = field(default_factory=Task)
     """What the user said."""
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was found from a batch; else it is a default."""
+        return self.outputs > 0 or self.targets == "loss"
+
     def forward(self, model: nn.Module) -> Callable[[Any], Any]:
         """The function from inputs to outputs, as loss and metrics see them."""
         if self.plain:

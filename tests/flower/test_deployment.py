@@ -71,8 +71,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"round_seconds": float("inf")}, "round_seconds: "),
     ({"start_seconds": float("nan")}, "start_seconds: "),
     ({"offline_seconds": -1.0}, "offline_seconds: "),
-    ({"input_shape": None}, "input_shape and classes must be set"),
-    ({"classes": None}, "input_shape and classes must be set"),
     ({"input_shape": [0]}, "input_shape.0: "),
     ({"input_shape": ["4"]}, "input_shape.0: "),
     ({"classes": 0}, "classes: "),

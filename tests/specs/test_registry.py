@@ -149,6 +149,7 @@ def test_a_nested_default_is_written_out_as_a_table() -> None:
         "name": "cross-entropy",
         "label_smoothing": 0.0,
         "balance": 0.0,
+        "class_weights": None,
     }
 
 
@@ -162,6 +163,7 @@ def test_a_nested_choice_may_be_a_name_or_a_table(base: object, smoothing: float
         "name": "cross-entropy",
         "label_smoothing": smoothing,
         "balance": 0.0,
+        "class_weights": None,
     }
     assert registry.build("objectives", choice) == Proximal(0.5, CrossEntropy(smoothing))
 
@@ -200,8 +202,8 @@ def test_describe_gives_name_first_sentence_and_settings() -> None:
     found = {each["name"]: each for each in registry.describe("objectives")}
     assert found["cross-entropy"] == {
         "name": "cross-entropy",
-        "about": "Mean cross-entropy of a batch.",
-        "settings": {"label_smoothing": 0.0, "balance": 0.0},
+        "about": "Mean cross-entropy of a batch: over its examples or, where these have a class, its tokens or pixels.",
+        "settings": {"label_smoothing": 0.0, "balance": 0.0, "class_weights": None},
     }
     assert found["proximal"]["settings"]["base"]["name"] == "cross-entropy"
     assert "input_shape" not in registry.describe("models")[0]["settings"]

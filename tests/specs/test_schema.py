@@ -70,6 +70,7 @@ def test_another_name_drops_the_settings_of_the_one_it_replaces() -> None:
         "name": "cross-entropy",
         "label_smoothing": 0.0,
         "balance": 0.0,
+        "class_weights": None,
     }
 
 
@@ -257,7 +258,7 @@ def test_a_name_and_its_setting_may_come_in_any_order(keys: tuple[str, str]) -> 
 
 def test_a_setting_of_a_nested_choice_keeps_the_choice() -> None:
     base = load_spec("fedprox", {"objective.base.label_smoothing": 0.1}).objective["base"]
-    assert base == {"name": "cross-entropy", "label_smoothing": 0.1, "balance": 0.0}
+    assert base == {"name": "cross-entropy", "label_smoothing": 0.1, "balance": 0.0, "class_weights": None}
 
 
 @pytest.mark.parametrize("given", ["fedproxx", ["fedprox"]])

@@ -55,7 +55,7 @@ def check_fit(
     known = [(each, members) for each, members in groups if each is not None]
     counts = []
     for each, members in known:
-        fitted = task if task is not None and each is model else None
+        fitted = task if task is not None and task.is_fitted and each is model else None
         if fitted is None:
             fitted = fit_to_clients(Task() if task is None else task.given, each, members, wanted)
         _check_group(members, test, wanted, fitted)
@@ -186,7 +186,7 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
         raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
     if task.targets == "labels" and not bool(((targets == 0) | (targets == 1)).all()):
         raise InputError(f"{name} has labels that are neither 0 nor 1.")
-    if task.targets == "numbers" and not numbers:
+    if task.targets == "numbers" and not numbers and task.plain:
         raise InputError(f"{name} has class numbers for targets, but the first client has numbers.")
     if task.targets != "classes":
         return

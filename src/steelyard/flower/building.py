@@ -26,10 +26,9 @@ from steelyard.server.selection import Selection
 from steelyard.server.selection import check as check_selection
 from steelyard.simulation import SimulatedFederation
 from steelyard.sites import Sites
-from steelyard.specs import gate
-from steelyard.specs.building import build, build_algorithm, make_model
+from steelyard.specs import gate, registry
+from steelyard.specs.building import build, build_algorithm, build_task, make_model
 from steelyard.specs.schema import Spec, load_spec
-from steelyard.task import Task
 from steelyard.types import ClientId
 
 Load = Callable[[str], Any]
@@ -47,18 +46,19 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
     if spec.adversaries.count:
         raise InputError("adversaries.count must be 0: only a trial (`deploy try`) can simulate attacks.")
     algorithm, model = build_algorithm(spec), _model_of(spec, settings.input_shape, settings.classes)
-    assert settings.classes is not None
     learner = Learner(
         algorithm.objective, algorithm.sharing, algorithm.sharing.layout(model), algorithm.training, spec.seed
     )
     test = None if settings.test is None else gate.load("test set", settings.test)()
     held = None if test is None else examples(test, name="test").to(input_dtype(model))
-    if held is not None:
-        learner = replace(learner, task=fit_to_data(Task(), model, held, algorithm.objective))
     own = spec.validation
     if settings.validation is not None:
         own = gate.load("validation set", settings.validation)()
     chosen = validation_data(own, input_dtype(model), algorithm.sharing.has_private_layers)
+    task = build_task(spec, settings.classes or 0)
+    seen = held if held is not None or isinstance(chosen, float) else chosen
+    if seen is not None:
+        learner = replace(learner, task=fit_to_data(task, model, seen, algorithm.objective))
     validation = chosen if isinstance(chosen, float) else server_set(model, learner, chosen)
     return Federation(
         sites,
@@ -71,7 +71,8 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
         selection=Selection(spec.monitor, spec.mode, spec.patience, validation),
         round_seconds=round_seconds,
         seed=spec.seed,
-        classes=settings.classes if settings.classes > 1 else None,
+        classes=settings.classes if algorithm.objective.targets == "classes" else None,
+        metrics=task.own_metrics,
     )
 
 
@@ -143,6 +144,7 @@ def build_site(invitation: Invitation, spec: Spec, load: Load | None, states: Cl
             build_algorithm(spec),
             validation=spec.validation,
             seed=spec.seed,
+            task=build_task(spec, invitation.classes or 0),
         )
     found = SiteRunner(federation.workload).site(name)
     return Site(found.client, found.learner, found.working, found.common, states)
@@ -157,6 +159,9 @@ def _client(name: ClientId, data: Any) -> Client:
 
 
 def _model_of(spec: Spec, input_shape: list[int] | None, classes: int | None) -> nn.Module:
-    if input_shape is None or classes is None:
-        raise InputError("input_shape and classes are not set, so the model cannot be built.")
-    return make_model(spec, tuple(input_shape), classes)
+    needed = registry.context_of("models", spec.model)
+    for name, value in (("input_shape", input_shape), ("num_classes", classes)):
+        if value is None and name in needed:
+            key = "classes" if name == "num_classes" else name
+            raise InputError(f"{key} is not set in deployment.toml, so the model cannot be built.")
+    return make_model(spec, tuple(input_shape or ()), classes or 0)

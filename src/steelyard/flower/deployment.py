@@ -77,8 +77,6 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> "Settings":
-        if not self.dealt and (self.input_shape is None or self.classes is None):
-            raise InputError("input_shape and classes must be set, so that the model can be built")
         if self.port == self.internal_port:
             raise InputError("port and internal_port must differ")
         if (self.min_sites or 1) > len(self.sites):

@@ -128,7 +128,7 @@ def read_answer(parcel: Parcel, envelope: Envelope) -> Answer | Failure:
 
 
 def _scores(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Scores]:
-    labels = _table(header, "labels")
+    labels = _table(header, "labels") if "labels" in header else {}
     found = {}
     for name, classes in _table(header, "classes").items():
         own = arrays.get(f"{OWN}{name}")

@@ -222,7 +222,9 @@ def label_scores(logits: Tensor, targets: Tensor) -> Scores:
     losses = F.binary_cross_entropy_with_logits(wide, truth, reduction="none")
     sums = [right.double().mean(1).sum(), losses.mean(1).sum(), right.all(1).sum().double()]
     by_label = torch.stack([found * truth, found * (1 - truth), (1 - found) * truth]).sum(dim=1)
-    return Scores(np.array([float(len(truth)), *map(float, sums), *by_label.flatten().tolist()]), 0, truth.shape[1])
+    return Scores(
+        np.array([float(len(truth)), *map(float, sums), *by_label.flatten().tolist()]), 0, truth.shape[1]
+    )
 
 
 def number_scores(predicted: Tensor, targets: Tensor) -> Scores:

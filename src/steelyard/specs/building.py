@@ -18,8 +18,9 @@ from steelyard.seeds import generator, seeded
 from steelyard.server.federation import Observer
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation
-from steelyard.specs import registry
+from steelyard.specs import gate, registry
 from steelyard.specs.schema import Adversaries, Data, Spec
+from steelyard.task import Task
 from steelyard.types import ClientId
 
 
@@ -49,6 +50,7 @@ def build(spec: Spec) -> SimulatedFederation:
         engine=registry.build("engines", spec.engine),
         spill=spec.spill,
         adversaries=choose_adversaries(spec, tuple(clients)),
+        task=build_task(spec, dataset.num_classes),
     )
     federation.name, federation.parameters = spec.name, parameters_of(spec)
     federation.inputs, federation.client_inputs = _inputs(dataset, clients)
@@ -70,6 +72,18 @@ def _inputs(
 def parameters_of(spec: Spec) -> dict[str, Any]:
     """The settings of a spec for its observers, by names such as `training.lr`."""
     return flattened(spec.model_dump(exclude={"name", "rounds", "observers"}))
+
+
+def build_task(spec: Spec, num_classes: int) -> Task:
+    """How the spec's model is called, what its targets are, and its metrics."""
+    functions = {
+        name: None if value is None else gate.load(f"function task.{name}", value)
+        for name, value in (("call", spec.task.call), ("predictions", spec.task.predictions))
+    }
+    metrics = {
+        name: registry.build("metrics", each, num_classes=num_classes) for name, each in spec.metrics.items()
+    }
+    return Task(**{**spec.task.model_dump(), **functions}, metrics=metrics)
 
 
 def build_observers(spec: Spec) -> list[Observer]:

@@ -25,9 +25,10 @@ CHOICES = {
     "sharing": "sharing",
     "weighing": "weighing",
     "combining": "combining",
+    "metrics": "metrics",
     "observers": "observers",
 }
-"""Settings of a spec that are choices, or lists of choices, and their families."""
+"""Settings of a spec that are choices, or lists or tables of choices, and their families."""
 
 SAME_BITS = ("serial", "pool", "ray")
 NO_EFFECT = ("name", "about", "engine", "spill", "round_seconds", "observers")
@@ -53,6 +54,8 @@ def changed(spec: Table, defaults: Table, place: str = "") -> dict[str, Any]:
             continue
         if (path := f"{place}{key}") in CHOICES and isinstance(value, list):
             found[key] = [registry.essential(CHOICES[path], each) for each in value]
+        elif path == "metrics":
+            found[key] = {name: registry.essential(CHOICES[path], each) for name, each in value.items()}
         elif path in CHOICES and value is not None:
             found[key] = registry.essential(CHOICES[path], value)
         elif isinstance(value, Mapping):

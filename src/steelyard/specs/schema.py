@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from steelyard.errors import InputError, unknown
+from steelyard.metrics.scores import Kind
 from steelyard.settings import Server, Training
 from steelyard.specs import fingerprints, gate, registry, sources
 from steelyard.specs.naming import named_after
@@ -42,6 +43,18 @@ def choices(field: str, family: str) -> BeforeValidator:
         given = value if isinstance(value, list | tuple) else [value]
         named = [registry.as_choice(field, each) for each in given]
         return [registry.complete(family, each, _imports(info)) for each in named]
+
+    return BeforeValidator(complete)
+
+
+def choices_by_name(field: str, family: str) -> BeforeValidator:
+    """Validator of a table of choices, each under a name of its own."""
+
+    def complete(value: Any, info: ValidationInfo) -> dict[str, Table]:
+        if not isinstance(value, Mapping):
+            raise InputError(f'{field} should be a table of names, such as {{ f1 = "f1" }}, not {value!r}.')
+        named = {name: registry.as_choice(f"{field}.{name}", each) for name, each in value.items()}
+        return {name: registry.complete(family, each, _imports(info)) for name, each in named.items()}
 
     return BeforeValidator(complete)
 
@@ -100,6 +113,21 @@ class Adversaries(Section):
     """True: adversaries are added to the clients of the data. False: they are drawn from them."""
 
 
+class TaskSettings(Section):
+    """How the model is called and what the targets are, where that is not found by itself (`sy.Task`)."""
+
+    targets: Kind | None = None
+    """"classes", "labels", "numbers" or "loss"."""
+    call: str | None = None
+    """"module:function" of (model, inputs) that returns the outputs."""
+    predictions: str | None = None
+    """"module:function" of outputs that returns the tensor that loss and metrics are computed from."""
+    class_dim: int | None = None
+    """Where the classes are in predictions for tokens or pixels: 1 or -1."""
+    ignore_index: int = -100
+    """Tokens or pixels with this class number are not scored."""
+
+
 class Spec(Section):
     """All settings of an experiment."""
 
@@ -131,6 +159,9 @@ class Spec(Section):
     combining: Annotated[Table, choice("combining", "combining")] = {"name": "mean"}
     training: Annotated[Table, settings("training", Training)] = {}
     server: Annotated[Table, settings("server", Server)] = {}
+    metrics: Annotated[dict[str, Table], choices_by_name("metrics", "metrics")] = {}
+    """Metrics besides those that every run has, by the names that they get in the record."""
+    task: TaskSettings = TaskSettings()
     observers: Annotated[list[Table], choices("observers", "observers")] = []
     """Where the rounds are shown or kept besides the record; they do not change the numbers."""
 
@@ -154,7 +185,7 @@ class Spec(Section):
         return fingerprints.fingerprint(self.model_dump(), Spec().model_dump())
 
 
-SECTIONS: Mapping[str, type[Section]] = {"data": Data, "adversaries": Adversaries}
+SECTIONS: Mapping[str, type[Section]] = {"data": Data, "adversaries": Adversaries, "task": TaskSettings}
 
 
 def load_spec(
