@@ -14,7 +14,7 @@ from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """Mean cross-entropy of a batch: over its examples or, where these have a class, its tokens or pixels.
+    """Mean cross-entropy of a batch, or of its tokens or pixels where these have classes.
 
     With `balance` > 0, the training logits are corrected from the client's class frequencies to those of all
     clients together, fully at 1 (logit adjustment, Menon et al., 2021). A client with few examples of a class
