@@ -103,7 +103,7 @@ def test_a_spec_file_may_have_any_name(place: Path) -> None:
 
 
 def test_everything_that_a_spec_can_name_can_be_listed() -> None:
-    assert set(KINDS) == {*registry.FAMILIES, "presets"}
+    assert set(KINDS) == {*registry.FAMILIES, "presets", "training", "server", "scores"}
 
 
 @pytest.mark.parametrize("width", ["20", "80", "300"])
@@ -136,3 +136,30 @@ def test_the_header_of_a_run_says_what_was_changed() -> None:
     assert text.startswith(f"{name}  digits")
     (folder,) = Path("runs").iterdir()
     assert folder.name.endswith(f"-{name}-s0")
+
+
+def test_training_server_and_scores_are_listed_with_their_defaults() -> None:
+    training = {
+        each["name"]: each for each in json.loads(output(steelyard("list", "training", "--json")))["training"]
+    }
+    assert training["training.lr"]["default"] == 0.1
+    assert training["training.clip_norm"]["default"] is None
+    assert "gradient" in training["training.clip_norm"]["about"]
+    assert "server.clip" in output(steelyard("list", "server"))
+    listed = output(steelyard("list", "scores"))
+    summary = json.loads(output(steelyard("run", *QUICK, "data.holdout=0.2", "--json")))
+    for name in set(summary["metrics"]) - {"ece_scaled", "brier_scaled"}:
+        assert any(line.startswith(f"{name} ") for line in listed.splitlines()), name
+
+
+def test_spec_shows_options_that_are_not_set_as_comments(place: Path) -> None:
+    text = output(steelyard("spec", "fedavg"))
+    lines = text.splitlines()
+    top = lines[: lines.index("[engine]")]
+    assert {'# clients_per_round = "none"', '# patience = "none"'} <= set(top)
+    assert '# shift = "none"' in lines[lines.index("[data]") : lines.index("[data.dataset]")]
+    assert '# steps = "none"' in lines[lines.index("[training]") : lines.index("[server]")]
+    assert '# clip = "none"' in lines[lines.index("[server]") :]
+    assert tomllib.loads(text) == tomllib.loads(load_spec("fedavg").to_toml())
+    (place / "all.toml").write_text("\n".join(line.removeprefix("# ") for line in lines))  # they can be set
+    assert load_spec(place / "all.toml").fingerprint() == load_spec("fedavg").fingerprint()

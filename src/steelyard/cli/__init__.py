@@ -114,7 +114,7 @@ def spec(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Print the spec that would run, with every default filled in.
+    """Print the spec that would run, with every default filled in; options that are not set are comments.
 
     Settings of code outside steelyard ([cyan]module:factory[/]) are printed as they are, because nothing is
     imported; with --trust they are checked and completed as well.
@@ -123,6 +123,7 @@ def spec(
 
         steelyard spec fedprox data.dataset=mnist > my.toml
     """
+    from steelyard.specs.field_docs import with_unset
     from steelyard.specs.schema import load_spec
     from steelyard.texts import escaped
 
@@ -130,7 +131,9 @@ def spec(
     if as_json:
         show_values(resolved.model_dump(), str, as_json)
     else:
-        print(escaped(resolved.to_toml()), end="")  # not by rich, which would wrap long lines
+        print(
+            escaped(with_unset(resolved.to_toml(), resolved.model_dump())), end=""
+        )  # not by rich, which would wrap long lines
 
 
 @app.command()

@@ -22,7 +22,8 @@ SCORES = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
 def calibration(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of recorded runs.")],
     png: Annotated[
-        Path | None, typer.Option(help="Draw reliability diagrams into this file: .png, .pdf or .svg.")
+        Path | None,
+        typer.Option("--figure", "--png", help="Draw reliability diagrams: .png, .pdf or .svg."),
     ] = None,
     trust: Trust = False,
     as_json: Json = False,
@@ -34,7 +35,7 @@ def calibration(
 
     [dim]Example:[/]
 
-        steelyard calibration runs/*-fedavg-s0 runs/*-ba-bfl-s0 --png sure.png
+        steelyard calibration runs/*-fedavg-s0 runs/*-ba-bfl-s0 --figure sure.png
     """
     if len(set(runs)) < len(runs):
         raise InputError("name each run once.")

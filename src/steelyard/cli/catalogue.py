@@ -7,7 +7,7 @@ import typer
 from steelyard.cli.shared import Json, guarded, show_values
 from steelyard.errors import InputError, unknown
 
-# The families of the registry (not imported here, because it is slow) and the presets.
+# The families of the registry (not imported here, because it is slow), and what is no family.
 KINDS = (
     "weighing",
     "objectives",
@@ -22,6 +22,10 @@ KINDS = (
     "engines",
     "observers",
     "presets",
+    "training",
+    "server",
+    "metrics",
+    "scores",
 )
 
 
@@ -46,11 +50,34 @@ def list_(
         show_values(
             {"presets": members}, lambda: catalogue("presets", rows, ("preset", "what it is")), as_json
         )
+    elif kind in ("training", "server"):
+        _list_settings(kind, as_json)
+    elif kind == "scores":
+        from steelyard.report.metric_words import SCORES
+
+        found = [{"name": name, "about": about} for name, about in SCORES.items()]
+        headings = ("score", "what it is")
+        show_values({kind: found}, lambda: catalogue(kind, list(SCORES.items()), headings), as_json)
     else:
         members = registry.describe(kind)
         lines = [(member["name"], _assignments(member["settings"]), member["about"]) for member in members]
         headings = ("name", "settings", "what it does")
         show_values({kind: members}, lambda: catalogue(kind, lines, headings), as_json)
+
+
+def _list_settings(kind: str, as_json: bool) -> None:
+    """The settings of local training, or of the server, with their defaults."""
+    from steelyard.report.terminal import catalogue
+    from steelyard.settings import Server, Training
+    from steelyard.specs.field_docs import settings_table
+
+    members = settings_table(kind, Training if kind == "training" else Server)
+    rows = [
+        (each["name"], "none" if each["default"] is None else str(each["default"]), each["about"])
+        for each in members
+    ]
+    headings = ("setting", "default", "what it is")
+    show_values({kind: members}, lambda: catalogue(kind, rows, headings), as_json)
 
 
 def _unknown_kind(kind: str) -> InputError:

@@ -111,8 +111,8 @@ def _recorded(folders: Sequence[Path], metrics: list[str] | None) -> tuple[Rows,
         row_of(without_seed(name), [Run(path) for path in group], metrics)
         for name, group in zip(names, groups, strict=True)
     ]
-    seeds = {Run(path).spec.get("seed") for path in folders} - {None}
-    return rows, sorted(seeds)
+    specs = [Run(path).spec for path in folders]
+    return rows, sorted({int(spec["seed"]) for spec in specs if "seed" in spec})
 
 
 def _draw(rows: Rows, metrics: list[str] | None, figure: Path) -> None:

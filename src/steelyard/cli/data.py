@@ -65,7 +65,9 @@ def data_show(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[PRESET | SPEC.toml] [KEY=VALUE]...", hidden=True)
     ] = None,
-    png: Annotated[Path, typer.Option(help="The file to write: .png, .pdf or .svg.")] = Path("split.png"),
+    png: Annotated[
+        Path, typer.Option("--figure", "--png", help="The file to write: .png, .pdf or .svg.")
+    ] = Path("split.png"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
@@ -73,7 +75,7 @@ def data_show(
 
     [dim]Example:[/]
 
-        steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --png split.png
+        steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --figure split.png
     """
     from steelyard.report.split import draw_spec
     from steelyard.specs.schema import load_spec
