@@ -56,7 +56,7 @@ def test_two_papers_in_one_process_get_their_own_programs(monkeypatch: pytest.Mo
     for paper in ("one", "two", "one"):
         out = Path(f"results-{paper}-{len(list(Path().glob('results-*')))}")
         found = json.loads(output(steelyard("reproduce", paper, "--out", out, "--json")))
-        assert found == {"files": [str(out / "claim.txt")]}
+        assert found == {"files": [str(out / "claim.txt")], "quick": False}
         assert Path(found["files"][0]).read_text() == f"Claim(paper='{paper}') model of {paper} {paper}"
     assert sys.path == path
     assert "studies" not in sys.modules
@@ -81,3 +81,25 @@ def test_a_program_that_fails_leaves_nothing_behind(papers: Path) -> None:
 def test_an_unknown_paper_is_refused_with_the_nearest_one(papers: Path) -> None:
     result = steelyard("reproduce", "tow")
     assert (result.exit_code, result.stderr) == (2, "error: unknown paper 'tow': did you mean 'two'?\n")
+
+
+DRAWING = """
+def main(out, quick, say):
+    from steelyard.report.charts import line_charts, markdown_table
+
+    out.mkdir(parents=True)
+    (out / "table.md").write_text(markdown_table({"FedAvg": ["0.5"]}, ["", "accuracy"]))
+    line_charts({"MNIST": {"a": {1: 0.5, 2: 0.6}}}, "MNIST, 200 rounds", "x", "y", out / "a.svg", {})
+    return [out / "table.md", out / "a.svg"]
+"""
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_tables_are_printed_and_all_of_a_quick_run_says_that_it_is_one(papers: Path, quick: bool) -> None:
+    (papers / "one" / "reproduce.py").write_text(DRAWING)
+    text = output(steelyard("reproduce", "one", *(["--quick"] if quick else [])))
+    assert "| FedAvg | 0.5 |" in text
+    folder = papers / "one" / ("results-quick" if quick else "results")
+    assert f"written: {folder / 'table.md'}" in text
+    for written in (text, (folder / "table.md").read_text(), (folder / "a.svg").read_text()):
+        assert ("QUICK CHECK" in written) == quick

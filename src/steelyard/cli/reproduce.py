@@ -13,13 +13,17 @@ import typer
 from steelyard.cli.shared import Json, guarded, show_values, stderr
 from steelyard.errors import InputError, unknown
 
+QUICK = "QUICK CHECK on small data and few rounds: not the experiment that titles and names say"
 ROOT = Path(__file__).parents[3]
 
 
 @guarded
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(metavar="PAPER", help="One of experiments/: ba-bfl, chfl, fedbac, untrusted.")
+        str,
+        typer.Argument(
+            metavar="PAPER", help="One of experiments/: adapters, ba-bfl, chfl, fedbac, untrusted."
+        ),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Run a small version, to check that it works.")
@@ -42,10 +46,16 @@ def reproduce(
     folder = _folder(paper)
     results = out or folder / ("results-quick" if quick else "results")
     with stderr().status("loading") as status, _program(folder) as program:
-        files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
-    show_values(
-        {"files": [str(file) for file in files]}, lambda: "\n".join(f"written: {f}" for f in files), as_json
-    )
+        from steelyard.report.style import noted
+
+        with noted(QUICK if quick else ""):
+            files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
+
+    def view() -> str:
+        tables = [f"{file.stem}\n\n{file.read_text('utf-8')}" for file in files if file.suffix == ".md"]
+        return "\n".join([*tables, *(f"written: {file}" for file in files)])
+
+    show_values({"files": [str(file) for file in files], "quick": quick}, view, as_json)
 
 
 def _folder(paper: str) -> Path:

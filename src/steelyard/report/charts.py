@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steelyard.report.style import FAINT, INK, save
+from steelyard.report.style import FAINT, INK, NOTE, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,4 +92,5 @@ def markdown_table(rows: Mapping[str, Sequence[str]], headings: Sequence[str]) -
     """A Markdown table with one row per name."""
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
-    return "\n".join(lines) + "\n"
+    note = [f"**{NOTE.get()}**", ""] if NOTE.get() else []
+    return "\n".join([*note, *lines]) + "\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,10 @@ def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None
         _draw_bins(square, bins)
         _draw_shares(below, bins, most)
         square.set_title(readable(name, 34), fontsize=9.5, color=INK, loc="left", parse_math=False)
-        square.text(0.04, 0.95, f"ECE {bins.ece:.1%}", fontsize=9.5, color=INK, weight="bold", va="top")
+        ece: dict[str, Any] = {"ha": "left", "va": "top", "zorder": 5}
+        box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1.5}
+        text = f"ECE {bins.ece:.1%}"
+        square.text(0.04, 0.97, text, fontsize=9.5, color=INK, weight="bold", bbox=box, **ece)
         for axes, label in ((square, "accuracy"), (below, "examples")):
             axes.tick_params(labelleft=number == 0)
             axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)

@@ -1,5 +1,8 @@
 """Colours, figures and axes that all pictures share; sizes are in inches."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +15,31 @@ if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only functi
 
 INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
 RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
+ALARM = "#c0392b"
 DPI = 150
 FORMATS = ("png", "pdf", "svg")
 
 
+NOTE: ContextVar[str] = ContextVar("note", default="")
+"""What is written into every picture and above every Markdown table, see `noted`."""
+
+
+@contextmanager
+def noted(text: str) -> Iterator[None]:
+    """Within the context, pictures and tables say this as well: that they are of a small trial, say."""
+    token = NOTE.set(text)
+    try:
+        yield
+    finally:
+        NOTE.reset(token)
+
+
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG, PDF or SVG, whichever the name ends with."""
+    if note := NOTE.get():
+        height = figure.get_size_inches()[1]
+        place: dict[str, Any] = {"ha": "right", "va": "top", "parse_math": False}
+        figure.text(0.99, 1 - 0.04 / height, note, fontsize=7.5, weight="bold", color=ALARM, **place)
     figure.savefig(path, dpi=DPI, format=picture_format(path))
 
 
