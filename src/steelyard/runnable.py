@@ -182,7 +182,16 @@ class Runnable(ABC):
         model = shared_part(self.example, self.algorithm.sharing, state.server.evaluated_model)
         own, best = self._models(state, self.read_states(state, run.path)), self.best_of(state)
         rows = tuple(run.rounds), tuple(run.clients)
-        return Result(*rows, model, state, own, run.path, reasons=run.reasons, best=best)
+        return Result(
+            *rows,
+            model,
+            state,
+            own,
+            run.path,
+            reasons=run.reasons,
+            best=best,
+            own_metrics=tuple(run.own_metrics),
+        )
 
     def _run(
         self,

@@ -309,7 +309,7 @@ def test_a_schedule_that_returns_no_factor_is_refused_before_the_first_round() -
         ({"schedule": Cosine(changes="step")}, "training.schedule may change within a round, in which"),
         ({"schedule": lambda progress: 1.0}, "training.schedule may change within a round, in which"),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else str(value),
 )
 def test_what_clients_cannot_do_together_has_a_reason(settings: dict[str, Any], reason: str | None) -> None:
     found = why_not_together(Training(**settings))

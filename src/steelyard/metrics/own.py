@@ -6,7 +6,8 @@ A site sends the sums of a metric's states. The server adds them up over sites a
 import copy
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,19 @@ class OwnMetrics:
         parts = [metric.sums(outputs, targets, count, prepared) for metric in self.metrics.values()]
         return np.concatenate([np.zeros(0), *parts])
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all numbers that the metrics return."""
+        empty = {name: metric.compute(np.zeros(metric.size)) for name, metric in self.metrics.items()}
+        return [each for name, numbers in empty.items() for each in _numbered(name, numbers)]
+
     def compute(self, sums: Array) -> dict[str, float]:
         """The metrics by name, from sums over all examples; a metric that cannot be computed is left out."""
         found: dict[str, float] = {}
         for place, (name, metric) in enumerate(self.metrics.items()):
             numbers = metric.compute(sums[self._starts[place] : self._starts[place + 1]])
-            names = [name] if len(numbers) == 1 else [f"{name}_{number}" for number in range(len(numbers))]
-            found |= {each: value for each, value in zip(names, numbers, strict=True) if math.isfinite(value)}
+            named = zip(_numbered(name, numbers), numbers, strict=True)
+            found |= {each: value for each, value in named if math.isfinite(value)}
         return found
 
 
@@ -139,6 +146,11 @@ class TorchMetric(Metric):
                 f"metric {self.name!r} returns {len(value)} numbers; average them (`average='macro'`)."
             )
         return [float(each) for each in value]
+
+
+def _numbered(name: str, numbers: Sequence[float]) -> list[str]:
+    """A name for each number that a metric returns."""
+    return [name] if len(numbers) == 1 else [f"{name}_{place}" for place in range(len(numbers))]
 
 
 def _as_metric(name: str, metric: Any) -> Metric:

@@ -41,7 +41,6 @@ def omitted(shown: int, total: int) -> str:
 
 
 def client_json(verdict: Verdict, group: int) -> Json:
-    score = verdict.mse if verdict.accuracy is None else verdict.accuracy
     return {
         "id": cut(verdict.client),
         "verdict": cut(verdict.client) + cut(verdict.text.removeprefix(verdict.client), 2 * MAX_NAME),
@@ -51,7 +50,7 @@ def client_json(verdict: Verdict, group: int) -> Json:
         "rounds": verdict.rounds,
         "used": verdict.used,
         "rejected": verdict.rejected,
-        "score": short(score),
+        "score": None if verdict.score is None else short(verdict.score[1]),
         "adversary": verdict.adversary,
         "group": group,
     }

@@ -9,8 +9,10 @@ from steelyard.verdicts.sentences import figure, percent
 SCORES = (
     ("accuracy", "test accuracy", max),
     ("mse", "test mean squared error", min),
+    ("test_loss", "test loss", min),
     ("client_accuracy", "mean accuracy of the clients", max),
     ("client_mse", "mean squared error over the clients", min),
+    ("client_test_loss", "mean test loss of the clients", min),
     ("validation_accuracy", "validation accuracy", max),
     ("validation_mse", "mean squared error on validation data", min),
     ("validation_loss", "validation loss", min),

@@ -13,7 +13,7 @@ from steelyard.runs.reader import Run
 from steelyard.runs.summary import describe_spec
 from steelyard.texts import finite
 
-SCORES = ("accuracy", "mse", "client_accuracy", "client_mse")
+SCORES = ("accuracy", "mse", "test_loss", "client_accuracy", "client_mse", "client_test_loss")
 """The score of a run in the list: the first of these that it has."""
 
 

@@ -27,7 +27,7 @@ from steelyard.verdicts.batch import Batch
 from steelyard.verdicts.sentences import verdicts
 from steelyard.verdicts.tally import Tally
 
-MEASURES = {"accuracy": "higher", "mse": "lower"}
+MEASURES = {"accuracy": "higher", "mse": "lower", "test_loss": "lower"}
 
 
 class RunPage:
@@ -44,7 +44,7 @@ class RunPage:
         self.reasons = self.run.reasons
         self.found = self.run.client_columns()
         ids = self.run.client_ids()
-        self.tally = Tally(self.reasons)
+        self.tally = Tally(self.reasons, self.run.own_metrics)
         self.tally.names.clients.update({name: place for place, name in enumerate(ids)})
         self.chosen: list[int] | None = list(range(len(ids))) if len(ids) <= MAX_CLIENTS else None
         shown = min(len(ids), MAX_CLIENTS)

@@ -19,6 +19,7 @@ LABELS = {
     "steps": "training steps that the client reported",
     "accuracy": "accuracy on the client's own test data",
     "mse": "mean squared error on the client's own test data",
+    "test_loss": "loss on the client's own test data",
     "statistics_cut": "part of its running statistics that was cut off",
 }
 Json = dict[str, Any]

@@ -30,6 +30,8 @@ MAIN = {
     "mse": "mse",
     "client_accuracy": "client accuracy",
     "client_mse": "client mse",
+    "test_loss": "test loss",
+    "client_test_loss": "client test loss",
     "validation_accuracy": "validation accuracy",
     "validation_mse": "validation mse",
 }

@@ -12,6 +12,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
 HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
 MAX_CLIENTS = 40
+MAX_OWN = 4  # metrics of the user's own that are shown
 
 
 def run_report(summary: dict[str, Any]) -> RenderableType:
@@ -19,8 +20,9 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
     title = Text.assemble((summary["name"], "bold"), ("  " + summary["about"], "dim"))
     parts: list[RenderableType] = [title, Text(_how_it_ended(summary)), ""]
     if summary["clients"]:
-        parts += [client_report(summary["clients"]), "", verdict_report(summary["clients"]), ""]
-    if scores := _scores(summary["metrics"]):
+        own = summary.get("own_metrics", ())
+        parts += [client_report(summary["clients"], own), "", verdict_report(summary["clients"]), ""]
+    if scores := _scores(summary["metrics"], summary.get("own_metrics", ())):
         parts.append(scores)
     if summary["accuracies"]:
         parts.append(
@@ -35,9 +37,12 @@ def run_report(summary: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def client_report(clients: Sequence[dict[str, Any]]) -> Table:
-    """One row per client: samples, mean weight over its rounds, accuracy (or mean squared error)."""
-    measure = "mse" if any(row.get("mse") is not None for row in clients) else "accuracy"
+def client_report(clients: Sequence[dict[str, Any]], own_metrics: Sequence[str] = ()) -> Table:
+    """One row per client: samples, mean weight over its rounds, accuracy (or error), and own metrics."""
+    measures = [
+        name for name in ("accuracy", "mse", "test_loss") if any(row.get(name) is not None for row in clients)
+    ]
+    measure = measures[0] if measures else "accuracy"
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     hostile = any(row.get("adversary") for row in clients)
     table.add_column("client", no_wrap=True)
@@ -45,13 +50,16 @@ def client_report(clients: Sequence[dict[str, Any]]) -> Table:
         table.add_column("", style="red", no_wrap=True)
     table.add_column("samples", justify="right")
     table.add_column("mean weight", no_wrap=True)
-    table.add_column(measure, justify="right")
+    own = [name for name in own_metrics[:MAX_OWN] if any(name in row for row in clients)]
+    for name in (measure, *own):
+        table.add_column(name, justify="right")
     heaviest = max((row["weight"] or 0 for row in clients), default=0) or 1
     for row in clients[:MAX_CLIENTS]:
         weight = row["weight"] or 0.0
         share = Text.assemble(f"{weight:6.3f} ", ("━" * round(BAR * weight / heaviest), "cyan"))
         kind = ["adversary" if row.get("adversary") else ""] if hostile else []
-        numbers = (_number(row["num_examples"]), share, _score(row.get(measure)))
+        scores = (_score(row.get(name)) for name in (measure, *own))
+        numbers: list[RenderableType] = [_number(row["num_examples"]), share, *scores]
         table.add_row(Text(row["client"]), *kind, *numbers)
     if len(clients) > MAX_CLIENTS:
         table.add_row(f"… and {len(clients) - MAX_CLIENTS} more", style="dim")
@@ -139,12 +147,16 @@ SCORES = {
         "worst 10 % of clients": "client_accuracy_worst10",
     },
     "client_mse": {"mean mse of the clients": "client_mse"},
+    "test_loss": {"test loss": "test_loss", "mean test loss of the clients": "client_test_loss"},
+    "client_test_loss": {"mean test loss of the clients": "client_test_loss"},
 }
 """What is shown of a run: the entry of the first metric that it has."""
 
 
-def _scores(metrics: dict[str, float]) -> Text:
+def _scores(metrics: dict[str, float], own_metrics: Sequence[str]) -> Text:
     shown = next((labels for name, labels in SCORES.items() if name in metrics), {})
+    own = [name if name in metrics else f"client_{name}" for name in own_metrics[:MAX_OWN]]
+    shown = shown | {name.replace("_", " "): name for name in own}
     values = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
     parts = [
         part for label, value in values for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")

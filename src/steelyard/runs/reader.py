@@ -1,5 +1,6 @@
 """A recorded run, read back from its folder. Reading changes nothing, also beside a process that writes."""
 
+import json
 import shutil
 import sqlite3
 import tomllib
@@ -77,9 +78,15 @@ class Run:
         return from_json(self.meta.get("reasons"))
 
     @property
+    def own_metrics(self) -> list[str]:
+        """The names of the user's own metrics, as the run recorded them."""
+        found = json.loads(self.meta.get("metrics") or "[]")
+        return [str(name) for name in found] if isinstance(found, list) else []
+
+    @property
     def verdicts(self) -> Mapping[str, Verdict]:
         """How much each client counted, and why, by client id; made from the rows of the record."""
-        tally = Tally(self.reasons)
+        tally = Tally(self.reasons, self.own_metrics)
         for batch in self.batches(tally.names):
             tally.add(batch)
         return verdicts(tally)

@@ -9,6 +9,9 @@ from typing import Any
 from steelyard.runs.reader import Run
 from steelyard.verdicts.sentences import Verdict
 
+MEASURES = ("accuracy", "mse", "test_loss")
+"""What stands for the scores of a model."""
+
 
 def summarise(run: Run) -> dict[str, Any]:
     """The final metrics of a run, and the mean weight and last accuracy of each client."""
@@ -28,13 +31,14 @@ def summarise(run: Run) -> dict[str, Any]:
             value for row in run.timings for key, value in row.items() if key != "round" and value
         ),
         **final_scores(rounds),
+        "own_metrics": run.own_metrics,
         "clients": client_table(run.verdicts.values()),
     }
 
 
 def final_scores(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The metrics of the last round that was scored, and the accuracies of all that were."""
-    scored = [row for row in rounds if any(row.get(name) is not None for name in ("accuracy", "mse"))]
+    scored = [row for row in rounds if any(row.get(name) is not None for name in MEASURES)]
     last = scored[-1] if scored else rounds[-1] if rounds else {}
     return {
         "metrics": {key: value for key, value in last.items() if key != "round" and value is not None},
@@ -105,6 +109,8 @@ def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
             "equal_share": each.equal,
             "accuracy": each.accuracy,
             **({} if each.mse is None else {"mse": each.mse}),
+            **({} if each.test_loss is None else {"test_loss": each.test_loss}),
+            **each.metrics,
             "rejected": each.rejected,
             "reason": each.last_rejection,
             **({} if each.adversary is None else {"adversary": each.adversary}),

@@ -5,6 +5,7 @@ round that made the model, so a round is complete after the next exchange; the l
 """
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -128,7 +129,10 @@ class Federation:
         state, rule = self.selection.begin(state or self.init()), self.aggregator.weigher
         if keeper is not None:
             keeper.note(
-                rule=kebab(type(rule).__name__), rounds=str(self.rounds), reasons=to_json(rule.reasons)
+                rule=kebab(type(rule).__name__),
+                rounds=str(self.rounds),
+                reasons=to_json(rule.reasons),
+                **({"metrics": json.dumps(self.metrics.names)} if self.metrics else {}),
             )
         watching: list[Observer] = [*([keeper] if keeper else []), log_round, *observers]
         history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
@@ -162,7 +166,15 @@ class Federation:
         found += (never_scored(state),) if self.selection.is_used and best is None else ()
         if keeper is not None and found:
             keeper.note(warning=" ".join(found))
-        return Result(*kept, self.model_after(state), state, warnings=found, reasons=rule.reasons, best=best)
+        return Result(
+            *kept,
+            self.model_after(state),
+            state,
+            warnings=found,
+            reasons=rule.reasons,
+            best=best,
+            own_metrics=tuple(self.metrics.names),
+        )
 
     def init(self) -> FederationState:
         """The state before the first round."""

@@ -73,6 +73,8 @@ class Result:
     """What is wrong with the run, a sentence each: no reply was used, the model is not finite, ..."""
     reasons: tuple[Reason, ...] = ()
     """Words for the evidence of the weighing rule."""
+    own_metrics: tuple[str, ...] = ()
+    """The names of the user's own metrics."""
     notices: tuple[str, ...] = ()
     """Clients that were often rejected or failed, and rounds that were skipped, a sentence each."""
     best: Best | None = None
@@ -106,7 +108,7 @@ class Result:
     @cached_property
     def verdicts(self) -> Mapping[ClientId, Verdict]:
         """How much each client counted, and why; `print(result.verdicts["oslo"])` shows the sentence."""
-        return verdicts_of(self.clients, self.reasons)
+        return verdicts_of(self.clients, self.reasons, self.own_metrics)
 
     @property
     def accuracy(self) -> float:

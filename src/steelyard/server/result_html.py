@@ -82,7 +82,7 @@ def _line(name: str, points: Sequence[tuple[float, float]]) -> str:
 def _table(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
-    measure = "mse" if any(each.mse is not None for each in verdicts) else "accuracy"
+    measure = next((each.score[0] for each in verdicts if each.score is not None), "accuracy")
     heaviest = max((each.share or 0.0 for each in verdicts), default=0.0) or 1.0
     headings = {"client": "left", "samples": "right", "weight": "left", measure: "right", "verdict": "left"}
     head = "".join(f'<th style="{CELL.format(side)}">{heading}</th>' for heading, side in headings.items())

@@ -6,7 +6,7 @@ clients. It does not say why they differ: an attack, a fault and unusual data ca
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,20 @@ class Verdict:
     """The last known accuracy on its own test data."""
     mse: float | None
     """In regression, the last known mean squared error on its own test data."""
+    test_loss: float | None
+    """Where only the loss is scored, the last known one on its own test data."""
     adversary: bool | None
     """Whether it was an adversary of the simulation; None if that is not known."""
     last_rejection: str | None
     """Why its reply was not used, the last time that happened."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last known values of the user's own metrics on its own test data."""
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """What stands for its scores, and the last known value: accuracy, mean squared error, or loss."""
+        known = (("accuracy", self.accuracy), ("mse", self.mse), ("test_loss", self.test_loss))
+        return next(((name, value) for name, value in known if value is not None), None)
 
     def __str__(self) -> str:
         return self.text
@@ -57,9 +67,11 @@ class Verdict:
         return self.rounds - self.used
 
 
-def verdicts_of(rows: Iterable[Mapping[str, Any]], reasons: Sequence[Reason]) -> dict[str, Verdict]:
+def verdicts_of(
+    rows: Iterable[Mapping[str, Any]], reasons: Sequence[Reason], metrics: Sequence[str] = ()
+) -> dict[str, Verdict]:
     """The verdicts for rows of the table of clients, by client id."""
-    tally = Tally(reasons)
+    tally = Tally(reasons, metrics)
     columns = columns_of(rows)
     if columns:
         tally.add(make_batch(tally.names, columns))
@@ -90,12 +102,18 @@ def verdicts(tally: Tally) -> dict[str, Verdict]:
 def _known(tally: Tally, client: int) -> dict[str, Any]:
     """What is known of a client besides its weights."""
     last = [float(tally.last[name][client]) for name in LAST_KNOWN]
-    samples, accuracy, mse, adversary = (None if math.isnan(value) else value for value in last)
+    samples, accuracy, mse, test_loss, adversary = (None if math.isnan(value) else value for value in last)
     rejections = tally.rejections.get(client, {}).values()
     return {
         "samples": None if samples is None else int(samples),
         "accuracy": accuracy,
         "mse": mse,
+        "test_loss": test_loss,
+        "metrics": {
+            name: float(tally.last[name][client])
+            for name in tally.metrics
+            if not math.isnan(tally.last[name][client])
+        },
         "adversary": None if adversary is None else bool(adversary),
         "last_rejection": max(rejections, key=lambda each: each.last).text if rejections else None,
     }

@@ -12,7 +12,7 @@ from steelyard.verdicts.reasons import Reason
 
 LOW = 0.5  # of the usual factor in a round: below, the client was weighed down in this round
 MAX_RATIO = 100.0  # of a factor to the usual one in a round; one extreme round must not decide
-LAST_KNOWN = ("num_examples", "accuracy", "mse", "adversary")
+LAST_KNOWN = ("num_examples", "accuracy", "mse", "test_loss", "adversary")
 """Columns of which the last value of each client is kept."""
 MAX_RANGES = 100  # of rounds that are remembered for each client and reason
 MAX_KINDS = 20  # of reasons that are told apart for each client
@@ -58,14 +58,15 @@ class FactorSums(NamedTuple):
 class Tally:
     """Sums over the rounds of a run, for each client."""
 
-    def __init__(self, reasons: Sequence[Reason]) -> None:
-        self.reasons = tuple(reasons)
+    def __init__(self, reasons: Sequence[Reason], metrics: Sequence[str] = ()) -> None:
+        """`metrics` are the names of the user's own metrics."""
+        self.reasons, self.metrics = tuple(reasons), tuple(metrics)
         self.names = Names()
         self.num_rounds = 0
         self.totals = np.zeros((5, 0))
         """[5, C]: rounds invited, rounds used, weight, equal shares, equal shares of used rounds."""
         self.factors = [np.zeros((5, 0)) for _ in reasons]
-        self.last = {name: np.zeros(0) for name in LAST_KNOWN}
+        self.last = {name: np.zeros(0) for name in (*LAST_KNOWN, *metrics)}
         """[C] each: the last known values; nan if there is none."""
         self.rejections: dict[int, dict[str, Rejections]] = {}
 
