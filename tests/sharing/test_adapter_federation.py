@@ -173,6 +173,18 @@ def test_a_client_of_another_rank_needs_a_common_rank() -> None:
         federation(parties, rounds=1).run()
 
 
+def test_models_with_other_frozen_weights_are_refused_by_name() -> None:
+    other = network(1)
+    with torch.no_grad():
+        other[2].base_layer.weight[0, 0] += 1
+    parties = [Client("oslo", clients()["oslo"], model=other), Client("york", clients()["york"])]
+    with pytest.raises(InputError, match=r"'oslo' .* frozen parameter '2.base_layer.weight' is not that of"):
+        federation(parties, sharing=Adapter(rank=2))
+    own = [Client(name, data, model=network(1)) for name, data in clients().items()]
+    with pytest.raises(InputError, match="give it the model with the largest rank"):
+        Federation(own, None, Algorithm(sharing=Adapter()))
+
+
 def test_in_your_own_loop_the_rule_says_what_it_needs() -> None:
     with pytest.raises(InputError, match=r"call steelyard\.combining\.LowRank"):
         sy.combine([[0.0, 1.0], [1.0, 0.0]], rule="low-rank")

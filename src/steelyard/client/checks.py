@@ -34,6 +34,8 @@ def check_models(clients: Sequence[Client], model: nn.Module | None, sharing: Sh
                 f"client {client.id!r} brings a model of its own, but whole models are shared; take the "
                 "sharing `head`."
             )
+        if client.model is not None and (reason := sharing.why_not_beside(client.model, model)):
+            raise InputError(f"client {client.id!r} brings a model of its own, but {reason}.")
 
 
 def check_fit(

@@ -137,11 +137,12 @@ def build_site(invitation: Invitation, spec: Spec, load: Load | None, states: Cl
     else:
         model = _model_of(spec, invitation.input_shape, invitation.classes)
         client = _client(name, load(name))
-        own = client.model is not None
+        algorithm = build_algorithm(spec)
+        private = client.model is not None and algorithm.sharing.has_private_layers
         federation = SimulatedFederation(
             [client],
-            None if own else model,
-            build_algorithm(spec),
+            None if private else model,
+            algorithm,
             validation=spec.validation,
             seed=spec.seed,
             task=build_task(spec, invitation.classes or 0),

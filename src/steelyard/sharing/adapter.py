@@ -92,6 +92,17 @@ class Adapter(Sharing):
     def has_factors(self) -> bool:
         return True
 
+    def why_not_beside(self, own: nn.Module, common: nn.Module | None) -> str | None:
+        if common is None:
+            return "the federation has none; give it the model with the largest rank"
+        named, shared = dict(own.named_parameters()), dict(common.named_parameters())
+        for name in (name for name, parameter in named.items() if not parameter.requires_grad):
+            if name not in shared or not torch.equal(named[name], shared[name]):
+                return (
+                    f"its frozen parameter {name!r} is not that of the federation's model; copy it from there"
+                )
+        return None
+
     def layout(self, model: nn.Module) -> AdapterLayout:
         plain = layout_of(model, frozen_names(model))
         named = dict(model.named_parameters())

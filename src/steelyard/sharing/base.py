@@ -35,6 +35,10 @@ class Sharing(ABC):
         """Whether clients may bring models of their own."""
         return self.has_private_layers
 
+    def why_not_beside(self, own: nn.Module, common: nn.Module | None) -> str | None:
+        """The reason why a client cannot bring its own model beside the common one, if there is one."""
+        return None
+
     @property
     def has_factors(self) -> bool:
         """Whether some of what travels are factors of products (`Layout.pairs`)."""
