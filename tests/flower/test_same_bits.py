@@ -23,6 +23,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "an averaged model": ("fedavg", {"server.average": 3}),
     "attacks, which only a trial has": ("poisoned", {"adversaries.count": 1}),
     "held-out examples": ("fedavg", {"data.holdout": 0.2}),
+    "adapters, merged by their products": (
+        "fedavg",
+        {
+            "model": "adapted_digits:adapted",
+            "sharing": {"name": "adapter", "rank": 6},
+            "combining": "low-rank",
+            "weighing": "majority",
+        },
+    ),
     "validation examples": ("fedavg", {"validation": 0.2, "monitor": "nll"}),
 }
 
