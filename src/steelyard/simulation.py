@@ -30,6 +30,7 @@ from steelyard.engines.description import describe_federation
 from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
+from steelyard.nn.uninitialised import check_initialised
 from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.runnable import Runnable
 from steelyard.runs.recorded_model import Inputs
@@ -120,6 +121,8 @@ class SimulatedFederation(Runnable):
         given_task = task or Task()
         self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
         self.model = None if model is None else copy.deepcopy(model)
+        if model is not None:
+            check_initialised(model)
         dtype = torch.float32 if model is None else input_dtype(model)
         self.test = None if test is None else examples(test, name="test").to(dtype)
         given = as_clients(clients, dtype)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +121,16 @@ def test_clients_are_sorted_by_their_classes() -> None:
 def test_matplotlib_is_loaded_only_to_draw() -> None:
     code = "import sys, steelyard.report.split_figure; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_small_splits_are_shaded_by_share_as_large_ones_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shaded: list[Any] = []
+
+    def keep(figure: Any, path: Path) -> None:
+        shaded.extend(mesh.get_array() for mesh in figure.axes[0].collections)
+
+    monkeypatch.setattr("steelyard.report.split_figure.save", keep)
+    draw_split(torch.tensor([[300, 100], [3, 1]]), ["a", "b"], ["x", "y"], "A split", tmp_path / "a.png")
+    assert shaded[0].ravel().tolist() == [0.75, 0.25, 0.75, 0.25]

@@ -112,15 +112,17 @@ def _order_by_classes(shares: Array) -> Array:
 
 
 def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> None:
-    peak = max(int(table.max()), 1)
+    """Numbers are counts; the shade is the class's share of the client's rows, as with many clients."""
+    shares = table / np.maximum(table.sum(axis=1), 1)[:, None]
+    peak, darkest = max(int(table.max()), 1), max(float(shares.max()), 1e-9)
     gap = 1.5 if cell_width > 0.25 else 0.25
-    axes.pcolormesh(table, cmap=ramp(), vmin=0, vmax=peak, edgecolors="white", linewidth=gap)
+    axes.pcolormesh(shares, cmap=ramp(), vmin=0, vmax=darkest, edgecolors="white", linewidth=gap)
     axes.invert_yaxis()
     if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would overlap
         return
     for client, label in np.argwhere(table):
         count = table[client, label]
-        color = "white" if count > 0.55 * peak else INK
+        color = "white" if shares[client, label] > 0.55 * darkest else INK
         axes.text(label + 0.5, client + 0.5, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
 
 
