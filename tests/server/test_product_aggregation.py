@@ -106,6 +106,16 @@ def test_a_product_that_is_far_too_long_is_rejected() -> None:
     assert "times the usual" in done.rejected["e"]
 
 
+@pytest.mark.parametrize("value", [1e30, 1e-30, -1e18])
+def test_extreme_factors_do_not_stop_the_run(value: float) -> None:
+    start, updates = (each.float() for each in draw())
+    updates[4] = value
+    for weigher in (Uniform(), Majority(), GeometricMedian()):
+        done = aggregate(start, updates, weigher, max_norm_ratio=torch.inf)
+        assert bool(done.state.message.mean.isfinite().all())
+        assert done.skipped == "" or torch.equal(done.state.message.mean, start)
+
+
 def disguised(start: Tensor, update: Tensor, scale: float) -> Tensor:
     """An update to other factors with the same product."""
     other = update.clone()
