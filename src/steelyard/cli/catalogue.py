@@ -56,8 +56,8 @@ def list_(
         from steelyard.report.metric_words import SCORES
 
         found = [{"name": name, "about": about} for name, about in SCORES.items()]
-        headings = ("score", "what it is")
-        show_values({kind: found}, lambda: catalogue(kind, list(SCORES.items()), headings), as_json)
+        words = list(SCORES.items())
+        show_values({kind: found}, lambda: catalogue(kind, words, ("score", "what it is")), as_json)
     else:
         members = registry.describe(kind)
         lines = [(member["name"], _assignments(member["settings"]), member["about"]) for member in members]
