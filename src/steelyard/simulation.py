@@ -13,7 +13,7 @@ from torch import nn
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
-from steelyard.client.checks import check_fit, creatable
+from steelyard.client.checks import check_fit, creatable, warn_of_unusable
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
@@ -139,6 +139,7 @@ class SimulatedFederation(Runnable):
         if self.algorithm.sharing.has_private_layers:
             check_profiles(self.workload.profiles(self.workload.checked))
         self._check_validation()
+        self._warn_of_unusable()
         check_adversaries(self.adversaries, given, self.algorithm.sharing.slots)
         self.clients = poisoned(given, self.adversaries, self.outputs, seed)
         if self.clients is not given:
@@ -238,6 +239,11 @@ class SimulatedFederation(Runnable):
             check_fit(self.model, clients, self.validation, learner.objective, learner.task)
         except InputError as error:
             raise InputError(str(error).replace("the test set", "the validation set")) from None
+
+    def _warn_of_unusable(self) -> None:
+        clients = [self.workload.clients[id] for id in self.workload.checked]
+        own = None if isinstance(self.validation, float) else self.validation
+        warn_of_unusable(clients, self.test, own)
 
     def check_rounds(self) -> None:
         self._check(len(self.clients))

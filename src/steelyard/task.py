@@ -30,8 +30,8 @@ class Task:
 
     targets: Kind | None = None
     """"classes": one class number for each example, token or pixel. "labels": several classes at once, 0 or 1
-    for each. "numbers": regression. "loss": only the loss is scored; the model returns it, or the objective
-    computes it. None: found from the first batch."""
+    for each. "numbers": regression. "loss": only the loss is scored; the model returns it, or a loss function
+    of your own computes it. None: found from the first batch."""
     call: Callable[[nn.Module, Any], Any] | None = None
     """`call(model, inputs)` returns the outputs. None: a tensor is passed as `model(x)`, a tuple as
     `model(*inputs)`, and a dict as `model(**inputs)` with the names that `forward` takes."""
@@ -72,6 +72,9 @@ class FittedTask:
     """Whether inputs are one tensor, outputs one tensor [B, C], and targets a number for each example."""
     has_loss: bool = False
     """Whether the model returns its loss."""
+    wide: bool = False
+    """Whether the outputs of an example may be large: of models that return a loss, or classes of tokens or
+    pixels, or take several inputs. They are scored in batches as small as those of training."""
     class_dim: int = 1
     ignore_index: int = -100
     call: Callable[[nn.Module, Any], Any] | None = None
@@ -142,9 +145,11 @@ def call(model: nn.Module, inputs: Any) -> Any:
         return model(inputs)
     takes = signature_of(model)
     if isinstance(inputs, Mapping):
-        named = {name: value for name, value in inputs.items() if takes.anything or name in takes.names}
-        return model(**named) if named or takes.anything else model(inputs)
-    return model(inputs) if takes.positions == 1 else model(*inputs)
+        first = [inputs[name] for name in takes.only_positions if name in inputs]
+        others = {name: value for name, value in inputs.items() if name not in takes.only_positions}
+        named = {name: value for name, value in others.items() if takes.anything or name in takes.names}
+        return model(*first, **named) if first or named or takes.anything else model(inputs)
+    return model(inputs) if takes.positions == 1 and len(inputs) > 1 else model(*inputs)
 
 
 def with_targets(model: nn.Module, inputs: Any, targets: Any) -> Any:
@@ -152,7 +157,7 @@ def with_targets(model: nn.Module, inputs: Any, targets: Any) -> Any:
     if not isinstance(inputs, Mapping):
         return inputs
     takes = signature_of(model)
-    name = next((name for name in TARGET_NAMES if takes.anything or name in takes.names), None)
+    name = next((name for name in TARGET_NAMES if name in takes.names), "labels" if takes.anything else None)
     return inputs if name is None else {**inputs, name: targets}
 
 
@@ -164,11 +169,21 @@ class Signature(NamedTuple):
     """The number of positional arguments; infinite with `*args`."""
     anything: bool
     """Whether it takes any name (`**kwargs`)."""
+    only_positions: tuple[str, ...] = ()
+    """Arguments that cannot be given by name."""
 
 
 def signature_of(model: nn.Module) -> Signature:
-    """The signature of a model's `forward`, without `self`."""
-    return _signature_of(type(model).forward)
+    """The signature of a model's `forward`, without `self`; of wrappers, that of the wrapped model."""
+    return _signature_of(type(_wrapped(model)).forward)
+
+
+def _wrapped(model: nn.Module) -> nn.Module:
+    """The model inside a model of PEFT, `torch.compile` or `DataParallel`, which take any arguments."""
+    if callable(unwrap := getattr(model, "get_base_model", None)):
+        return _wrapped(unwrap())
+    inner = model.module if isinstance(model, nn.DataParallel) else getattr(model, "_orig_mod", None)
+    return model if inner is None else _wrapped(inner)
 
 
 @lru_cache(maxsize=256)
@@ -183,4 +198,5 @@ def _signature_of(forward: Callable[..., Any]) -> Signature:
         frozenset(each.name for each in named),
         float("inf") if spread else len(positional),
         any(each.kind is each.VAR_KEYWORD for each in parameters),
+        tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY),
     )

@@ -119,7 +119,10 @@ def test_a_common_test_set_that_does_not_fit_is_named(test: Any, message: str) -
     [
         (nn.Linear(7, 3), r"cannot take the inputs of client 'oslo', of shape \(4,\)"),
         (nn.Conv2d(1, 3, 3), "cannot take the inputs of client 'oslo'"),
-        (Lambda(lambda logits: logits.unsqueeze(1)), r"returns a tensor of shape \(2, 1, 3\), and the targets are .*say what"),
+        (
+            Lambda(lambda logits: logits.unsqueeze(1)),
+            r"returns a tensor of shape \(2, 1, 3\), and the targets are .*say what",
+        ),
         (Lambda(lambda logits: logits[:, 0]), r"returns a tensor of shape \(2,\), and the targets"),
         (Lambda(lambda logits: (logits, logits)), r"returns \(a tensor of shape \(2, 3\), .*sy.Task"),
         (nn.Linear(4, 2), "client 'oslo' has classes 0 to 2, .* only 2 outputs"),
@@ -216,7 +219,13 @@ def test_an_empty_test_set() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"optimizer": "rmspropp"}, {"momentum": -1}, {"weight_decay": -1}, {"batch_size": 1.5}, {"lr": math.nan}],
+    [
+        {"optimizer": "rmspropp"},
+        {"momentum": -1},
+        {"weight_decay": -1},
+        {"batch_size": 1.5},
+        {"lr": math.nan},
+    ],
     ids=str,
 )
 def test_training_settings_that_make_no_sense(settings: dict[str, Any]) -> None:

@@ -91,8 +91,10 @@ def test_a_run_whose_clients_all_diverge_warns_and_its_record_says_so(tmp_path: 
 def test_a_test_set_with_nan_is_noticed(tmp_path: Path, recorded: bool) -> None:
     inputs, labels = data(9, 7)
     inputs[4, 1] = math.nan
+    with pytest.warns(SteelyardWarning, match="^1 of 9 examples of the test set have values that are not"):
+        built = federation(test=(inputs, labels))
     with pytest.warns(SteelyardWarning, match="the score of the test set is not a number"):
-        federation(test=(inputs, labels)).run(recorder=sy.Recorder(tmp_path / "run") if recorded else None)
+        built.run(recorder=sy.Recorder(tmp_path / "run") if recorded else None)
 
 
 def test_a_model_that_is_not_finite_is_noticed() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from steelyard.data.batches import size_of
 from steelyard.data.examples import AnyExamples, StreamExamples
+from steelyard.errors import InputError
 from steelyard.metrics.calibration import BINS
 from steelyard.metrics.scores import (
     CLASS_SUMS,
@@ -28,11 +29,22 @@ from steelyard.seeds import seeded
 from steelyard.task import FittedTask, own_loss
 
 BATCH = 256  # small enough for a CNN's activations to stay in the cache
+LARGEST_LOGIT = 100.0  # where `BCELoss` cuts off logarithms
 
 
 def total_scores(parts: list[Scores]) -> Scores:
     """The sum of the scores of several batches, in their order."""
+    if not parts:
+        raise InputError("the data to score have no batches.")
     return reduce(add, parts)
+
+
+def scored_at_once(task: FittedTask, batch_size: int) -> int:
+    """How many examples a model is called with: 256, or a power of two up to `batch_size`, that of training.
+
+    Outputs of a language model for 256 texts may need more memory than training.
+    """
+    return min(BATCH, 1 << (batch_size.bit_length() - 1)) if task.wide else BATCH
 
 
 @torch.inference_mode()
@@ -44,25 +56,29 @@ def score_batches(
     detail: bool = False,
     temperature: float = 1.0,
     rows: slice = slice(None),
+    size: int = BATCH,
 ) -> list[Scores]:
-    """The scores of each batch of a data set, in evaluation mode; streams are read from beginning to end."""
+    """The scores of each batch of a data set, in evaluation mode; streams are read from beginning to end.
+
+    `size` is that of the batches; it divides 256. A stream may have its own.
+    """
     model.eval()
     found = []
     with seeded(seed, "predict", 0) if isinstance(data, StreamExamples) else nullcontext():
-        for inputs, targets in _batches(data, seed, rows):
+        for inputs, targets in _batches(data, seed, rows, size):
             found.append(score_batch(model, task, inputs, targets, detail, temperature))
     return found
 
 
-def _batches(data: AnyExamples, seed: int, rows: slice) -> Iterator[tuple[Any, Any]]:
+def _batches(data: AnyExamples, seed: int, rows: slice, size: int) -> Iterator[tuple[Any, Any]]:
     """The batches of a data set; random layers and transforms draw from the seed and the batch's position."""
     if isinstance(data, StreamExamples):
-        yield from data.passes(BATCH)
+        yield from data.passes(size)
         return
     start, stop, _ = rows.indices(len(data))
-    for first in range(start, stop, BATCH):
+    for first in range(start, stop, size):
         with seeded(seed, "predict", first):
-            yield data.span(first, min(first + BATCH, stop))
+            yield data.span(first, min(first + size, stop))
 
 
 def score_batch(
@@ -83,7 +99,7 @@ def score_batch(
     else:
         rows = len(targets), -1
         kind = label_scores if task.targets == "labels" else number_scores
-        scores = kind(shown.reshape(rows), targets.reshape(rows))
+        scores = kind(_logits(task, shown).reshape(rows), targets.reshape(rows))
     return scores._replace(own=own_sums(task, shown, targets, count)) if task.metrics else scores
 
 
@@ -100,6 +116,13 @@ def add_own_sums(task: FittedTask, sums: list[NDArray[np.float64]], outputs: Ten
 def _loss(task: FittedTask, outputs: Any, shown: Any, targets: Any) -> float:
     value = own_loss(outputs) if task.loss is None else task.loss(shown, targets).mean()
     return float("nan") if value is None else float(value)
+
+
+def _logits(task: FittedTask, shown: Tensor) -> Tensor:
+    """Logits of labels, also where the model returns probabilities because its loss wants these."""
+    if isinstance(task.loss, nn.BCELoss) or task.loss is F.binary_cross_entropy:
+        return shown.double().logit().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
+    return shown
 
 
 def flat_classes(task: FittedTask, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,6 +153,6 @@ def _prepared(task: FittedTask, shown: Any, targets: Any, two_classes: bool) -> 
     rows = len(targets), -1
     predicted, truth = shown.reshape(rows), targets.reshape(rows)
     if task.targets == "labels":
-        predicted, truth = predicted.sigmoid(), truth.long()
+        predicted, truth = _logits(task, predicted).sigmoid(), truth.long()
     single = predicted.shape[1] == 1
     return (predicted.squeeze(1), truth.squeeze(1)) if single else (predicted, truth)

@@ -1,5 +1,6 @@
 """Does the model fit the data? Checked before the first round."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,8 +13,8 @@ from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
 from steelyard.client.task_fitting import fit_task
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples
-from steelyard.errors import InputError
+from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples, count_unusable
+from steelyard.errors import InputError, SteelyardWarning
 from steelyard.objectives import Auto, Objective
 from steelyard.seeds import seeded
 from steelyard.sharing import Sharing
@@ -22,6 +23,7 @@ from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
 FITTED = 2  # examples of the batch that shows what a model is for
+MAX_NAMED = 3  # sets that a warning names
 MANY = 64  # examples of a data set whose targets may be labels or numbers
 
 
@@ -69,7 +71,7 @@ def _check_group(
     clients: Sequence[Client], test: AnyExamples | None, objective: Objective, task: FittedTask
 ) -> None:
     """Check clients that share one model."""
-    tests = [(client, _read(client, partial(getattr, client, "test"))) for client in clients]
+    tests = [(client, _own_test(client)) for client in clients]
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", test) for client, test in tests if test]
     sets += [(f"client {client.id!r}, held out", client.held_out) for client in clients if client.held_out]
@@ -82,9 +84,10 @@ def _check_group(
     for name, data in sets:
         _check_shape(name, data.input_shape, clients[0])
         # Clients that share a table are checked once; a lazy data set is not read for this.
-        if isinstance(data, Examples) and id(data.targets) not in seen:
-            seen.add(id(data.targets))
-            _check_targets(name, data.targets, task)
+        targets = data.targets if isinstance(data, Examples | ArrayExamples) else None
+        if targets is not None and id(targets) not in seen:
+            seen.add(id(targets))
+            _check_targets(name, targets, task)
 
 
 def fit_to_clients(
@@ -187,7 +190,10 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
     if numbers and not bool(targets.isfinite().all()):
         raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
     if task.targets == "labels" and not bool(((targets == 0) | (targets == 1)).all()):
-        raise InputError(f"{name} has labels that are neither 0 nor 1.")
+        raise InputError(
+            f"{name} has labels that are neither 0 nor 1; give such, or sy.Task(targets='loss') and a "
+            "loss of your own."
+        )
     if task.targets == "numbers" and not numbers and task.plain:
         raise InputError(f"{name} has class numbers for targets, but the first client has numbers.")
     if task.targets != "classes":
@@ -203,6 +209,37 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
         raise InputError(
             f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs."
         )
+
+
+def warn_of_unusable(
+    clients: Iterable[Client], test: AnyExamples | None, validation: AnyExamples | None
+) -> None:
+    """Warn of test data with values that are infinite or not a number: models cannot be scored on them.
+
+    Tables in files, and data that are read by code of the user's own, are not read for this.
+    """
+    sets = [("the test set", test), ("the validation set", validation)]
+    sets += [(f"the test data of client {client.id!r}", _own_test(client)) for client in clients]
+    found, seen = [], set()
+    for name, data in sets:
+        if not isinstance(data, Examples | ArrayExamples) or data.on_disk:
+            continue
+        place = id(data.inputs), id(data.rows)
+        if place not in seen and (count := count_unusable(data)):
+            found.append(f"{count} of {len(data)} examples of {name}")
+        seen.add(place)
+    if found:
+        more = f" and {len(found) - MAX_NAMED} more sets" if len(found) > MAX_NAMED else ""
+        warnings.warn(
+            f"{', '.join(found[:MAX_NAMED])}{more} have values that are not finite; leave them out, or there "
+            "are no scores.",
+            SteelyardWarning,
+            stacklevel=4,
+        )
+
+
+def _own_test(client: Client) -> AnyExamples | None:
+    return _read(client, partial(getattr, client, "test"))
 
 
 def _check_objective(name: str, task: FittedTask, objective: Objective) -> None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.client.batch_scoring import add_own_sums, score_batches, total_scores
+from steelyard.client.batch_scoring import add_own_sums, score_batches, scored_at_once, total_scores
 from steelyard.client.checks import check_fit, check_models
 from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
@@ -129,11 +129,13 @@ class Site:
         detail: bool,
     ) -> dict[str, Scores]:
         """Scores of models whose inputs, outputs or targets are not plain tensors."""
-        learner = self.learner
+        learner, task = self.learner, self.learner.task
+        size = scored_at_once(task, learner.training.batch_size)
 
         def scored(data: AnyExamples, detail: bool = False, shared: bool = False) -> Scores:
             write(shared)
-            return total_scores(score_batches(self.working.model, learner.task, data, learner.seed, detail))
+            parts = score_batches(self.working.model, task, data, learner.seed, detail, size=size)
+            return total_scores(parts)
 
         scores: dict[str, Scores] = {}
         if test is not None:

@@ -1,6 +1,9 @@
 """What a model is for, found from its first batch: how it is called, what it returns, and the targets."""
 
 import copy
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -8,15 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steelyard.client.batch_scoring import own_sums
+from steelyard.data.batches import in_sentence, map_tensors, size_of
 from steelyard.errors import InputError
 from steelyard.metrics.scores import MAX_OUTPUTS, Kind
+from steelyard.objectives.auto import Auto
 from steelyard.objectives.base import Objective, Targets
+from steelyard.objectives.model_loss import ModelLoss
 from steelyard.objectives.own_loss import OwnLoss
 from steelyard.seeds import seeded
-from steelyard.task import FittedTask, Task, own_loss
+from steelyard.task import FittedTask, Task, own_loss, signature_of
 
 CHOICES = "sy.Task(targets='classes'), 'labels', 'numbers' or 'loss'"
 LOSS_TOLERANCE = 1e-3  # relative; a model's own loss in float32 against the usual loss
+HALF_TOLERANCE = 2e-2  # in bfloat16 or float16
 
 
 def fit_task(
@@ -43,7 +51,10 @@ def fit_task(
             f"{where}: targets of kind {kind!r} need a tensor of predictions and one of targets, not "
             f"{_described(shown)} and {_described(targets)}; give sy.Task(predictions=...)."
         )
+    if kind == "loss":
+        _check_loss(has_loss, objective, where)
     class_dim = _class_dim(task, shown, targets, outputs is not shown) if kind == "classes" else 1
+    _check_shapes(kind, shown, targets, class_dim, where)
     plain = shown is outputs and isinstance(inputs, Tensor) and not task.call and not task.predictions
     found = replace(
         fitted,
@@ -51,24 +62,56 @@ def fit_task(
         class_dim=class_dim,
         outputs=_count_outputs(kind, shown, targets, class_dim),
         has_loss=has_loss,
-        plain=plain and not has_loss and _is_simple(kind, shown, targets),
+        plain=plain and not has_loss and _is_simple(kind, shown, targets, task),
+        wide=kind == "loss" or not isinstance(inputs, Tensor) or (kind == "classes" and targets.dim() > 1),
     )
-    if has_loss and task.targets is None and kind != "loss" and not _is_usual_loss(found, outputs, targets):
-        return replace(found, targets="loss", outputs=0)
+    is_open = has_loss and task.targets is None and kind != "loss"
+    if is_open and not _is_usual_loss(found, model, inputs, targets, outputs):
+        found = replace(found, targets="loss", outputs=0, wide=True)
+    _try_metrics(found, shown, targets, inputs, where)
     return found
 
 
 def _try(task: FittedTask, model: nn.Module, inputs: Any, targets: Any, where: str) -> tuple[Any, bool]:
     """What a copy of the model returns, and whether its loss is in it."""
-    model = copy.deepcopy(model).eval()
     try:
-        with torch.inference_mode(), seeded(0, "check"):
-            outputs = task.raw(model, inputs, targets)
+        outputs = _called(task, model, inputs, targets)
+        return outputs, own_loss(outputs) is not None
     except Exception as error:
+        if isinstance(inputs, Mapping) and targets is not None and signature_of(model).anything:
+            with suppress(Exception):  # it takes any names, but not the targets
+                return _called(task, model, inputs, None), False
         raise InputError(
-            f"the model cannot take the inputs of {where}, {_inputs_in_words(inputs)}: {error}"
+            f"the model cannot take the inputs of {where}, {_inputs_in_words(inputs)}: "
+            f"{in_sentence(error)}{_advice(task, model, inputs)}."
         ) from error
-    return outputs, own_loss(outputs) is not None
+
+
+def _called(task: FittedTask, model: nn.Module, inputs: Any, targets: Any) -> Any:
+    """What a copy of the model returns for a copy of a batch."""
+    model = copy.deepcopy(model).eval()
+    with torch.inference_mode(), seeded(0, "check"):
+        return task.raw(model, map_tensors(inputs, Tensor.clone), targets)
+
+
+def _advice(task: FittedTask, model: nn.Module, inputs: Any) -> str:
+    """What to do about a dict or tuple of inputs that a model does not take."""
+    if isinstance(inputs, Tensor) or task.call is not None:
+        return ""
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = ", ".join(stars.get(each.kind, "") + each.name for each in parameters)
+    return f"; its forward takes ({takes}): name the inputs so, or give sy.Task(call=...)"
+
+
+def _try_metrics(task: FittedTask, shown: Any, targets: Any, inputs: Any, where: str) -> None:
+    """Refuse own metrics that do not work on these predictions."""
+    if task.metrics:
+        try:
+            with torch.inference_mode():
+                own_sums(task, shown, targets, size_of(inputs))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
 
 
 def _own_loss_of(objective: Objective) -> Any:
@@ -76,6 +119,38 @@ def _own_loss_of(objective: Objective) -> Any:
     while isinstance(base := getattr(objective, "base", None), Objective):
         objective = base
     return objective.function if isinstance(objective, OwnLoss) else None
+
+
+def _check_loss(has_loss: bool, objective: Objective, where: str) -> None:
+    """Refuse a loss that nothing computes. An objective of the user's own may train without being scored."""
+    while isinstance(base := getattr(objective, "base", None), Objective):
+        objective = base
+    if not has_loss and type(objective) in (Auto, ModelLoss):
+        raise InputError(
+            f"{where}: only the loss is to be scored, but the model returns none; return it from the model, "
+            "or give a loss function as the objective."
+        )
+
+
+def _check_shapes(kind: Kind, shown: Any, targets: Any, class_dim: int, where: str) -> None:
+    """Refuse predictions that do not belong to the targets place by place."""
+    if kind == "loss":
+        return
+    if kind == "classes":
+        whole = not targets.is_floating_point() and shown.dim() > 1
+        fits = whole and shown.movedim(class_dim, -1).shape[:-1] == targets.shape
+    else:
+        fits = _have_same_size(shown, targets)
+    if not fits:
+        raise InputError(
+            f"{where}: the model returns {_described(shown)}, which does not fit targets of kind {kind!r}, "
+            f"{_described(targets)}; give sy.Task(predictions=...) or other targets."
+        )
+
+
+def _have_same_size(shown: Tensor, targets: Tensor) -> bool:
+    """Whether each example has as many predictions as targets."""
+    return shown.dim() > 0 and shown.numel() == targets.numel() and len(shown) == len(targets)
 
 
 def _kind(shown: Any, targets: Any, values: Any, has_loss: bool, objective: Objective, where: str) -> Kind:
@@ -101,11 +176,12 @@ def _kind(shown: Any, targets: Any, values: Any, has_loss: bool, objective: Obje
 
 
 def _kind_of_tensors(shown: Tensor, targets: Tensor, values: Tensor, wanted: Targets) -> Kind | None:
-    same_size = shown.numel() == targets.numel() and len(shown) == len(targets)
+    same_size = _have_same_size(shown, targets)
     if shown.dim() == 0:
         return None
     if not targets.is_floating_point():
-        if shown.dim() == targets.dim() + 1 and shown.numel() > targets.numel():
+        places = (shown.shape[:1] + shown.shape[2:], shown.shape[:-1])
+        if targets.shape in places and shown.dim() > 1 and shown.numel() > targets.numel():
             return "classes"
         if same_size and wanted == "numbers":
             return "numbers"
@@ -131,11 +207,13 @@ def _class_dim(task: Task, shown: Tensor, targets: Tensor, from_object: bool) ->
     return 1 if first else -1
 
 
-def _is_simple(kind: Kind, shown: Tensor, targets: Tensor) -> bool:
+def _is_simple(kind: Kind, shown: Tensor, targets: Tensor, task: Task) -> bool:
     """Whether every example has one target, and one row of outputs."""
     if not isinstance(targets, Tensor) or targets.dim() != 1 or shown.dim() != 2:
         return False
-    return kind == "classes" or (kind == "numbers" and shown.shape[1] == 1 and targets.is_floating_point())
+    if kind == "classes":
+        return task.ignore_index == Task.ignore_index
+    return kind == "numbers" and shown.shape[1] == 1 and targets.is_floating_point()
 
 
 def _count_outputs(kind: Kind, shown: Any, targets: Any, class_dim: int) -> int:
@@ -147,21 +225,37 @@ def _count_outputs(kind: Kind, shown: Any, targets: Any, class_dim: int) -> int:
     return 1 if kind == "numbers" and width > MAX_OUTPUTS else width
 
 
-def _is_usual_loss(task: FittedTask, outputs: Any, targets: Tensor) -> bool:
+def _is_usual_loss(task: FittedTask, model: nn.Module, inputs: Any, targets: Tensor, outputs: Any) -> bool:
     """Whether the model's own loss is the usual one for these targets.
 
     If it is not, predictions and targets do not belong together place by place: a language model predicts
-    the next token, and shifts its targets.
+    the next token, and shifts its targets. The losses of a new model may be equal by chance; so the first
+    token is also scored alone.
     """
+    if not _has_usual_loss(task, outputs, targets):
+        return False
+    if task.targets != "classes" or targets.dim() == 1:
+        return True
+    alone = torch.full_like(targets, task.ignore_index)
+    alone[:, 0] = targets[targets != task.ignore_index][0]
+    try:
+        return _has_usual_loss(task, _called(task, model, inputs, alone), alone)
+    except Exception:
+        return False
+
+
+def _has_usual_loss(task: FittedTask, outputs: Any, targets: Tensor) -> bool:
     shown, truth = task.aligned(task.seen(outputs), targets)
+    half = shown.dtype in (torch.float16, torch.bfloat16)
+    shown = shown.float() if half else shown
     if task.targets == "classes":
         usual = F.cross_entropy(shown, truth, ignore_index=task.ignore_index)
     elif task.targets == "labels":
-        usual = F.binary_cross_entropy_with_logits(shown, truth)
+        usual = F.binary_cross_entropy_with_logits(shown, truth.to(shown.dtype))
     else:
-        usual = F.mse_loss(shown, truth)
-    found = own_loss(outputs)
-    return found is not None and bool(torch.isclose(found.double(), usual.double(), rtol=LOSS_TOLERANCE))
+        usual = F.mse_loss(shown, truth.to(shown.dtype))
+    found, tolerance = own_loss(outputs), HALF_TOLERANCE if half else LOSS_TOLERANCE
+    return found is not None and bool(torch.isclose(found.double(), usual.double(), rtol=tolerance))
 
 
 def _inputs_in_words(inputs: Any) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
-from steelyard.client.batch_scoring import score_batches
+from steelyard.client.batch_scoring import score_batches, scored_at_once
 from steelyard.client.containment import run_contained
 from steelyard.client.evaluation import predict
 from steelyard.client.learner import Trained
@@ -100,7 +100,8 @@ class SiteRunner:
     def _score_common(self, model: Message, temperature: float, rows: slice) -> list[Scores]:
         learner, working, data = self.workload.learner, self._common_model(model), self.workload.common_test
         assert data is not None
-        return score_batches(working.model, learner.task, data, learner.seed, True, temperature, rows)
+        size = scored_at_once(learner.task, learner.training.batch_size)
+        return score_batches(working.model, learner.task, data, learner.seed, True, temperature, rows, size)
 
     def site(self, client: ClientId) -> Site:
         workload = self.workload

@@ -6,6 +6,8 @@ A site sends the sums of a metric's states. The server adds them up over sites a
 import copy
 import math
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,7 +23,8 @@ Array = NDArray[np.float64]
 RESERVED = frozenset(
     {"round", "client", "status", "weight", "norm", "loss", "steps", "num_examples", "evaluation", "bytes"}
     | {"used", "rejected", "accuracy", "nll", "ece", "brier", "mse", "r2", "test_loss", "temperature"}
-    | {"effective_clients", "unscored", "seconds"}
+    | {"effective_clients", "unscored", "seconds", "bytes_of_whole_models", "unknown_senders"}
+    | {"exact_match", "shared_accuracy", "nll_scaled", "ece_scaled", "brier_scaled", "adversary", "attack"}
 )
 """Names that the record uses itself."""
 MAX_VALUES = 100  # numbers that one metric may return
@@ -36,6 +39,9 @@ class OwnMetrics:
             _check_name(name, self.metrics)
             self.metrics[name] = _as_metric(name, metric)
         self._starts = [0, *np.cumsum([metric.size for metric in self.metrics.values()], dtype=int).tolist()]
+        for name, times in Counter(self.names).items():
+            if times > 1:
+                raise InputError(f"two metrics are called {name!r}; rename one of them.")
 
     def __len__(self) -> int:
         return len(self.metrics)
@@ -47,6 +53,11 @@ class OwnMetrics:
     def size(self) -> int:
         """The number of sums of all metrics."""
         return int(self._starts[-1])
+
+    @cached_property
+    def counts(self) -> NDArray[np.bool_]:
+        """Which of the sums are counts, and so never negative, [size]."""
+        return np.concatenate([np.zeros(0, bool), *(metric.counts for metric in self.metrics.values())])
 
     def sums(self, outputs: Any, targets: Any, count: int, prepared: "Prepared") -> Array:
         """What one batch of `count` examples adds to the sums, [size].
@@ -80,6 +91,7 @@ class Metric:
     """One metric as sums."""
 
     size: int
+    counts: NDArray[np.bool_]
 
     def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
         raise NotImplementedError
@@ -92,12 +104,19 @@ class MeanOf(Metric):
     """A function of (outputs, targets), averaged over examples: total and count."""
 
     size = 2
+    counts = np.array([False, True])
 
     def __init__(self, name: str, function: Callable[[Any, Any], Any]) -> None:
         self.name, self.function = name, function
 
     def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
-        value = torch.as_tensor(self.function(outputs, targets)).detach()
+        try:
+            value = torch.as_tensor(self.function(outputs, targets)).detach()
+        except Exception as error:
+            raise InputError(
+                f"metric {self.name!r} failed on a batch: {type(error).__name__}: {in_words(error)}; it must "
+                "return one number, or one for each example."
+            ) from error
         if value.dim() == 1 and len(value) == count:  # one number for each example
             value = value.double().mean()
         if value.numel() != 1:
@@ -119,7 +138,9 @@ class TorchMetric(Metric):
         self.metric.reset()
         self.states: dict[str, Tensor] = {key: value.clone() for key, value in metric._defaults.items()}
         self.size = sum(state.numel() for state in self.states.values())
-        self.for_two_classes = type(metric).__name__.startswith("Binary")
+        whole = [np.full(state.numel(), not state.is_floating_point()) for state in self.states.values()]
+        self.counts = np.concatenate([np.zeros(0, bool), *whole])
+        self.for_two_classes = any(each.__name__.startswith("Binary") for each in type(metric).__mro__)
 
     def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
         metric = self.metric
@@ -127,7 +148,9 @@ class TorchMetric(Metric):
         try:
             metric.update(*prepared(self.for_two_classes))
         except Exception as error:
-            raise InputError(f"metric {self.name!r} cannot take these predictions: {error}") from error
+            raise InputError(
+                f"metric {self.name!r} cannot take these predictions: {in_words(error)}."
+            ) from error
         return torch.cat([getattr(metric, key).detach().double().reshape(-1) for key in self.states]).numpy()
 
     def compute(self, sums: Array) -> list[float]:
@@ -138,7 +161,9 @@ class TorchMetric(Metric):
             setattr(metric, key, part.reshape(default.shape).to(default.dtype))
         metric._update_count = 1  # its states are set, so that it may compute
         try:
-            value = torch.as_tensor(metric.compute()).double().reshape(-1)
+            with warnings.catch_warnings():  # of classes that have no examples
+                warnings.simplefilter("ignore")
+                value = torch.as_tensor(metric.compute()).double().reshape(-1)
         except Exception:  # sums that a client invented
             return [math.nan]
         if len(value) > MAX_VALUES:
@@ -151,6 +176,11 @@ class TorchMetric(Metric):
 def _numbered(name: str, numbers: Sequence[float]) -> list[str]:
     """A name for each number that a metric returns."""
     return [name] if len(numbers) == 1 else [f"{name}_{place}" for place in range(len(numbers))]
+
+
+def in_words(error: Exception) -> str:
+    """An error in one line, without its full stop."""
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def _as_metric(name: str, metric: Any) -> Metric:

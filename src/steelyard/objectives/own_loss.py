@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,8 +20,9 @@ NUMBER_LOSSES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "PoissonNLLLo
 class OwnLoss(Objective):
     """Any `loss(outputs, targets)`; `Algorithm(objective=nn.HuberLoss())` makes one.
 
-    A loss module of torch gets outputs and targets in the shapes that it expects. A function gets outputs as
-    the model returns them (of an object with `logits`, these). Losses of several examples are averaged.
+    A loss module, or a function of torch, gets outputs and targets in the shapes that it expects. Your own
+    function gets outputs as the model returns them (of an object with `logits`, these). Losses of several
+    examples are averaged.
     """
 
     function: Callable[[Any, Any], Tensor]
@@ -40,12 +42,12 @@ class OwnLoss(Objective):
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def bind(self, local: Local) -> LocalLoss:
-        forward, task = local.forward, local.task
+        forward, task, aligns = local.forward, local.task, _is_of_torch(self.function)
 
         def apply(function: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Tensor:
             outputs = forward(inputs)
             tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-            if tensors and isinstance(function, nn.Module):
+            if tensors and aligns:
                 outputs, targets = task.aligned(outputs, targets)
             return function(outputs, targets)
 
@@ -62,6 +64,14 @@ class OwnLoss(Objective):
         if each is None:
             return LocalLoss(loss)
         return LocalLoss(loss, losses=lambda inputs, targets: apply(each, inputs, targets))
+
+
+def _is_of_torch(function: object) -> bool:
+    """Whether it is a loss module, or a function of torch such as `F.mse_loss`."""
+    while isinstance(function, partial):
+        function = function.func
+    module = str(getattr(function, "__module__", None))
+    return isinstance(function, nn.Module) or module.startswith("torch.")
 
 
 def _of_each_example(function: object) -> nn.Module | None:

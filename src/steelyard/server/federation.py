@@ -107,7 +107,7 @@ class Federation:
         check_ids(sites.clients)
         private, most = algorithm.sharing.has_private_layers, algorithm.server.max_examples
         self.metrics = metrics
-        self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics.size)
+        self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics.counts)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
         needs_counts = "classes" in algorithm.objective.needs
         found = sites.profiles(sites.clients if needs_counts else self.evaluated)

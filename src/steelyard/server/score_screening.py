@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,13 +25,14 @@ OWN_NAMES = frozenset({"test", "held_out"})  # data on which the user's own metr
 NEED_TEST = frozenset({"own_mix", "shared"})  # come with the scores of the client's own test data
 MAX_CLASSES = 1 << 31  # so that every reason that names their number is short
 MAX_POSITIONS = 1 << 24  # tokens or pixels of an example, each scored
+MAX_COUNT = 1 << 53  # of anything
 MAX_SUM = 1e60  # of losses and errors: more than float32 models reach, and its square is finite
 ROUNDING = 1e-6  # relative error that sums may have
 NOT_FINITE = "sent scores that are not finite"
 IMPOSSIBLE = "sent scores that cannot be: counts, right answers and losses do not fit together"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScoreRules:
     """What scores of this exchange look like."""
 
@@ -42,8 +43,8 @@ class ScoreRules:
     private: bool = False
     """Whether clients have models of their own, and scores of them."""
     max_examples: int = 10_000_000
-    own_sums: int = 0
-    """The number of sums of the user's own metrics."""
+    own_counts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    """Of each sum of the user's own metrics, whether it is a count."""
 
     @property
     def max_count(self) -> float:
@@ -166,7 +167,7 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
     alike: dict[int, tuple[list[ClientId], list[Array]]] = {size: ([], []) for size in sizes.values()}
     for client, scores in found.items():
         for name, each in scores.items():
-            reason = _wrong_form(each, form, sizes[name], rules.own_sums if name in OWN_NAMES else None)
+            reason = _wrong_form(each, form, sizes[name], rules.own_counts if name in OWN_NAMES else None)
             if reason is not None:
                 faults[client] = reason
             else:
@@ -178,19 +179,25 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
     return faults
 
 
-def _wrong_form(scores: Scores, form: Form, size: int, own_sums: int | None) -> str | None:
-    """Why scores do not have the form that they should; `own_sums` None: they may have any of those."""
+def _wrong_form(scores: Scores, form: Form, size: int, own_counts: NDArray[np.bool_] | None) -> str | None:
+    """Why scores do not have the form that they should; `own_counts` None: they may have any own sums."""
     if scores.classes != form.classes:
         return f"sent scores of {scores.classes} classes, not {form.classes}"
     if scores.labels != form.labels:
         return f"sent scores of {scores.labels} labels, not {form.labels}"
     if len(scores.values) != size:
         return f"sent scores of {len(scores.values)} sums, not {size}"
-    if own_sums is not None and len(scores.own) != own_sums:
-        return f"sent {len(scores.own)} sums of own metrics, not {own_sums}"
+    if own_counts is not None and len(scores.own) != len(own_counts):
+        return f"sent {len(scores.own)} sums of own metrics, not {len(own_counts)}"
     if not np.isfinite(scores.own).all() or (np.abs(scores.own) > MAX_SUM).any():
         return NOT_FINITE
+    if own_counts is not None and not _possible_counts(scores.own[own_counts]):
+        return IMPOSSIBLE
     return None
+
+
+def _possible_counts(counts: Array) -> bool:
+    return bool(((counts >= 0) & (counts <= MAX_COUNT) & (counts == np.floor(counts))).all())
 
 
 def _usual_form(found: ByClient) -> Form:
@@ -227,8 +234,11 @@ def _possible_labels(values: Array) -> NDArray[np.bool_]:
     slack = ROUNDING * count
     possible = (right >= 0) & (right <= count + slack) & (nll >= -slack) & (nll <= MAX_SUM)
     possible &= (exact >= 0) & (exact <= right + slack)
-    by_label = values[:, LABEL_SUMS:]
-    return np.asarray(possible & ((by_label >= 0) & (by_label <= (count + slack)[:, None])).all(axis=1))
+    by_label = values[:, LABEL_SUMS:].reshape(len(values), 3, -1)
+    possible &= (by_label >= 0).all(axis=(1, 2))
+    possible &= (by_label.sum(axis=1) <= (count + slack)[:, None]).all(axis=1)
+    wrong = by_label[:, 1:].sum(axis=1).mean(axis=1)
+    return np.asarray(possible & (np.abs(count - wrong - right) <= slack))
 
 
 def _possible_classes(values: Array) -> NDArray[np.bool_]:

@@ -79,7 +79,7 @@ def evaluate(
 
 def metrics_of(scores: Scores, own_metrics: OwnMetrics = NO_METRICS) -> dict[str, float]:
     """The metrics of one data set. Scores that are not finite give none, and `unscored` = 1 says so."""
-    if not np.isfinite(scores.values).all():
+    if not np.isfinite(scores.values).all() or scores.values[0] == 0:
         return {"unscored": 1.0}
     own = own_metrics.compute(scores.own) if own_metrics else {}
     if scores.kind == "classes":
@@ -139,7 +139,7 @@ def _pooled_metrics(pooled: Scores, own_metrics: OwnMetrics) -> dict[str, float]
     """Metrics over all clients' test examples, besides those that are means over clients."""
     own = own_metrics.compute(pooled.own) if own_metrics else {}
     if pooled.kind == "labels":
-        return {"nll": pooled.nll, "f1": pooled.f1, **own}
+        return {"nll": pooled.nll, **({"f1": pooled.f1} if math.isfinite(pooled.f1) else {}), **own}
     return {**(pooled.calibration() if pooled.has_detail else {}), **own}
 
 
