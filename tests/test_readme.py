@@ -1,4 +1,4 @@
-"""What the README shows works."""
+"""What the README and the page about bringing your own show works."""
 
 import re
 import runpy
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import steelyard as sy
 from steelyard.specs import registry
@@ -20,6 +21,10 @@ from steelyard.studies.grid import read_grid
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGE = (ROOT / "docs" / "bring_your_own.md").read_text("utf-8")
+BEGIN, *SHOWN = re.findall(
+    r"^(#+ [^\n]+)\n(?:(?!^#).)*?```python\n(.*?)```", PAGE, flags=re.DOTALL | re.MULTILINE
+)
 
 
 def test_the_two_commands_come_first() -> None:
@@ -55,8 +60,61 @@ def test_the_runs_shown_have_valid_specs() -> None:
 
 
 def test_the_python_shown_exists() -> None:
-    for name in re.findall(r"\bsy\.(\w+)", README):
+    for name in re.findall(r"\bsy\.(\w+)", README + PAGE):
         assert hasattr(sy, name)
+
+
+def test_every_snippet_of_the_page_is_run() -> None:
+    assert len(SHOWN) + 1 == PAGE.count("```python") == 31
+
+
+@pytest.mark.parametrize(("title", "block"), SHOWN, ids=[title.strip("# ") for title, _ in SHOWN])
+def test_what_the_page_shows_works_in_ten_lines(
+    title: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(BEGIN[1], names)
+    exec(compile(block, title, "exec"), names)
+    result = names.get("result")
+    assert result is None or not result.warnings
+
+
+def test_the_spec_of_the_page_is_valid() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    spec = load_spec(tomllib.loads(block))
+    assert spec.metrics["top3"]["k"] == 3
+    assert spec.training["schedule"] == {**spec.training["schedule"], "name": "cosine", "warmup": 2}
+    assert spec.task.ignore_index == -1
+
+
+def test_links_to_files_and_headings_lead_somewhere() -> None:
+    for text, folder in ((README, ROOT), (PAGE, ROOT / "docs")):
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            path, _, anchor = link.partition("#")
+            if path.startswith("http"):
+                continue
+            target = folder / path if path else None
+            assert target is None or target.exists(), link
+            if anchor:
+                page = text if target is None else target.read_text("utf-8")
+                titles = re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)
+                assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_three_doors_shown_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = (each for each in PYTHON if "# 1. a spec or preset" in each)
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    names: dict[str, Any] = dict.fromkeys(("x1", "x2", "x_test"), x)
+    names |= dict.fromkeys(("y1", "y2", "y_test"), y)
+    names |= {"torch_dataset": torch.utils.data.TensorDataset(x, y), "my_module": torch.nn.Linear(4, 3)}
+    names["updates"] = torch.randn(3, 5)
+    exec(block.replace("rounds=20", "rounds=1"), names)
+    assert names["merged"].shape == (5,)
+    assert names["result"].path.is_dir()
 
 
 def test_the_grid_shown_is_valid() -> None:
