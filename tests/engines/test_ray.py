@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import any_tasks
 import pytest
 import torch
 from test_deadline import Endless
@@ -123,6 +124,12 @@ def test_two_nodes_share_the_work_and_give_the_bits_of_the_serial_engine(
     assert len(list(tmp_path.iterdir())) == 2
     assert not ray.is_initialized()
     assert_gone("cluster", b"ray::Actor")
+
+
+def test_dict_batches_and_own_metrics_have_the_bits_of_the_serial_engine(cluster: str) -> None:
+    assert_same(
+        any_tasks.federation("dict", engine=Ray(address=cluster)).run(), any_tasks.federation("dict").run()
+    )
 
 
 def test_of_clients_that_kill_or_fail_the_incurable_are_set_aside_by_name(

@@ -1,0 +1,208 @@
+"""Own metrics: sums of batches and clients, added up, give what the metric gives on everything at once."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import (
+    MeanAbsoluteError,
+    MeanMetric,
+    MeanSquaredError,
+    MetricCollection,
+    PearsonCorrCoef,
+)
+from torchmetrics.classification import (
+    BinaryAccuracy,
+    BinaryAUROC,
+    MulticlassAccuracy,
+    MulticlassAUROC,
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+    MultilabelF1Score,
+)
+
+from steelyard.client.batch_scoring import own_sums
+from steelyard.errors import InputError
+from steelyard.metrics.own import OwnMetrics
+from steelyard.task import FittedTask
+
+COUNT = 50
+DRAW = torch.Generator().manual_seed(0)
+TWO, THREE, PAIR, ONE = (torch.randn(COUNT, width, generator=DRAW) for width in (2, 3, 2, 1))
+CLASSES, BINARY = torch.arange(COUNT) % 3, torch.arange(COUNT) % 2
+LABELS = torch.randint(2, (COUNT, 3), generator=DRAW)
+DENSE, TAGS = torch.randn(COUNT, 3, 4, generator=DRAW), torch.randint(3, (COUNT, 4), generator=DRAW)
+TAGS[:, 0] = -100
+
+
+def computed(metric: Any, kind: Any, outputs: Tensor, targets: Tensor, **about: Any) -> dict[str, float]:
+    """The metric from sums over three batches, the last of them short."""
+    metrics = OwnMetrics({"own": metric})
+    task = FittedTask(kind, 1, False, metrics=metrics, **about)
+    parts = zip(outputs.split(20), targets.split(20), strict=True)
+    sums = np.sum([own_sums(task, shown, truth, len(truth)) for shown, truth in parts], axis=0)
+    assert sums.shape == (metrics.size,) == metrics.counts.shape
+    assert (sums[metrics.counts] >= 0).all()
+    found = metrics.compute(sums)
+    assert list(found) == metrics.names
+    return found
+
+
+def direct(metric: Any, *seen: Tensor) -> list[float]:
+    return [float(each) for each in torch.as_tensor(metric(*seen)).reshape(-1)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind", "outputs", "targets", "seen"),
+    [
+        pytest.param(
+            BinaryAUROC(thresholds=200), "classes", TWO, BINARY, TWO.softmax(1)[:, 1], id="two-logits"
+        ),
+        pytest.param(BinaryAccuracy(), "labels", ONE, BINARY, ONE.sigmoid().squeeze(1), id="one-logit"),
+        pytest.param(MulticlassF1Score(3), "classes", THREE, CLASSES, THREE.softmax(1), id="f1"),
+        pytest.param(
+            MulticlassAUROC(3, thresholds=50), "classes", THREE, CLASSES, THREE.softmax(1), id="auroc"
+        ),
+        pytest.param(
+            MulticlassAccuracy(3, average="micro", top_k=2),
+            "classes",
+            THREE,
+            CLASSES,
+            THREE.softmax(1),
+            id="top",
+        ),
+        pytest.param(MultilabelF1Score(3), "labels", THREE, LABELS, THREE.sigmoid(), id="labels"),
+        pytest.param(
+            MultilabelF1Score(3), "labels", THREE, LABELS.float(), THREE.sigmoid(), id="float-labels"
+        ),
+        pytest.param(MeanAbsoluteError(), "numbers", PAIR, TWO, PAIR, id="numbers"),
+        pytest.param(MeanAbsoluteError(), "numbers", ONE, TWO[:, 0], ONE.squeeze(1), id="one-number"),
+    ],
+)
+def test_sums_of_batches_give_what_torchmetrics_gives_on_all_examples(
+    metric: Any, kind: str, outputs: Tensor, targets: Tensor, seen: Tensor
+) -> None:
+    truth = targets.long() if kind != "numbers" else targets
+    found = computed(metric, kind, outputs, targets)
+    assert list(found.values()) == pytest.approx(direct(metric, seen, truth), rel=1e-5)
+
+
+def test_tokens_that_are_ignored_are_not_measured() -> None:
+    found = computed(MulticlassF1Score(3), "classes", DENSE, TAGS)
+    counted = TAGS != -100
+    seen = DENSE.movedim(1, -1)[counted].softmax(1)
+    assert found["own"] == pytest.approx(direct(MulticlassF1Score(3), seen, TAGS[counted])[0], rel=1e-5)
+
+
+def test_several_numbers_have_numbered_names() -> None:
+    metric = MulticlassF1Score(3, average=None)
+    found = computed(metric, "classes", THREE, CLASSES)
+    assert list(found) == ["own_0", "own_1", "own_2"]
+    assert list(found.values()) == pytest.approx(direct(metric, THREE.softmax(1), CLASSES), rel=1e-5)
+    assert list(computed(MeanSquaredError(num_outputs=2), "numbers", PAIR, TWO)) == ["own_0", "own_1"]
+
+
+def test_a_collection_gives_the_metrics_in_it() -> None:
+    metrics = MetricCollection({"f1": MulticlassF1Score(3), "top2": MulticlassAccuracy(3, top_k=2)})
+    found = computed(metrics, "classes", THREE, CLASSES)
+    wanted = metrics(THREE.softmax(1), CLASSES)
+    assert found == pytest.approx({f"own_{name}": float(value) for name, value in wanted.items()}, rel=1e-5)
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["of-each", "mean"])
+def test_a_function_is_averaged_over_examples_also_when_the_last_batch_is_short(each: bool) -> None:
+    def error(outputs: Tensor, targets: Tensor) -> Tensor:
+        assert outputs.shape == (len(targets), 3)  # as the model returns them
+        return F.cross_entropy(outputs, targets, reduction="none" if each else "mean")
+
+    found = computed(error, "classes", THREE, CLASSES)
+    assert found == {"own": pytest.approx(float(F.cross_entropy(THREE, CLASSES)), rel=1e-6)}
+
+
+def test_a_function_may_return_numbers_of_python_and_numpy() -> None:
+    for value in (0.25, np.float32(0.25), np.array([0.25]), torch.tensor([0.25])):
+        assert computed(lambda outputs, targets, value=value: value, "loss", THREE, CLASSES) == {"own": 0.25}
+
+
+def test_the_metric_that_was_given_is_not_changed() -> None:
+    metric = MulticlassF1Score(3)
+    metric.update(THREE.softmax(1), CLASSES)
+    before = metric.compute()
+    computed(metric, "classes", THREE[:30], CLASSES[:30])
+    assert metric.compute() == before
+
+
+def test_a_metric_that_is_not_defined_is_left_out_without_a_warning() -> None:
+    metrics = OwnMetrics({"auroc": MulticlassAUROC(3, thresholds=5), "mean": lambda outputs, targets: 1.0})
+    assert math.isfinite(metrics.compute(np.zeros(metrics.size)).get("auroc", 0.0))
+    assert "mean" not in metrics.compute(np.zeros(metrics.size))
+    assert metrics.names == ["auroc", "mean"]
+
+
+def test_sums_that_a_client_invented_do_not_break_the_server() -> None:
+    metrics = OwnMetrics(
+        {"f1": MulticlassF1Score(3), "mae": MeanAbsoluteError(), "confusion": BinaryAUROC(thresholds=5)}
+    )
+    for value in (-1.0, 1e30, 1e60, 0.5):
+        found = metrics.compute(np.full(metrics.size, value))
+        assert all(math.isfinite(each) for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        pytest.param({"a": BinaryAUROC()}, "keeps every prediction, .* take a form with sums", id="list"),
+        pytest.param({"a": PearsonCorrCoef()}, "is not a sum.*take another metric", id="not-a-sum"),
+        pytest.param({"a": BinaryAUROC}, "not the class BinaryAUROC", id="class"),
+        pytest.param({"a": 3}, "must be an object of torchmetrics or a function .* not int", id="number"),
+        pytest.param({"a": "f1"}, "must be an object of torchmetrics or a function .* not str", id="text"),
+        pytest.param([MeanMetric()], "metrics must be {name: metric}, not list", id="sequence"),
+        pytest.param({"loss": lambda a, b: 0}, "'loss': that name is taken; choose another", id="reserved"),
+        pytest.param({"Accuracy": lambda a, b: 0}, "'Accuracy': that name is taken", id="reserved-case"),
+        pytest.param({"exact_match": lambda a, b: 0}, "that name is taken", id="labels"),
+        pytest.param({"client_x": lambda a, b: 0}, "that name is taken", id="prefix"),
+        pytest.param({"a": lambda a, b: 0, "A": lambda a, b: 0}, "that name is taken", id="twice"),
+        pytest.param({"a b": lambda a, b: 0}, "take a letter, then letters", id="blank"),
+        pytest.param({1: lambda a, b: 0}, "cannot be called 1", id="not-a-name"),
+        pytest.param({"a": MulticlassConfusionMatrix(11)}, "returns 121 numbers; average them", id="many"),
+        pytest.param(
+            {"a": MulticlassF1Score(3, average=None), "a_1": lambda a, b: 0},
+            "two metrics are called 'a_1'",
+            id="both",
+        ),
+        pytest.param(
+            {"a": MetricCollection([MulticlassF1Score(3)]), "a_MulticlassF1Score": lambda a, b: 0},
+            "that name is taken",
+            id="in-a-collection",
+        ),
+    ],
+)
+def test_metrics_that_cannot_be_are_refused_in_one_sentence(metrics: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        OwnMetrics(metrics)
+    assert "\n" not in str(error.value)
+
+
+def raising(outputs: Any, targets: Any) -> float:
+    raise ValueError("only\none class.")
+
+
+@pytest.mark.parametrize(
+    ("metric", "outputs", "words"),
+    [
+        (lambda outputs, targets: outputs, THREE, r"returned a tensor of shape \(20, 3\); return one number"),
+        (lambda outputs, targets: None, THREE, "'own' failed on a batch.*must return one number"),
+        (lambda outputs, targets: {"a": 1}, THREE, "'own' failed on a batch"),
+        (raising, THREE, "'own' failed on a batch: ValueError: only one class; it must return"),
+        (MulticlassF1Score(5), THREE, "'own' cannot take these predictions"),
+        (BinaryAUROC(thresholds=5), THREE, "'own' cannot take these predictions"),
+    ],
+)
+def test_metrics_that_do_not_work_on_a_batch_say_so(metric: Any, outputs: Tensor, words: str) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        computed(metric, "classes", outputs, CLASSES)
+    assert "\n" not in str(error.value)
