@@ -40,7 +40,7 @@ def test_a_list_a_matrix_and_a_file_weigh_the_same(rule: str, tmp_path: Path) ->
         torch.testing.assert_close(weigh(form, rule).weights, expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("rule", registry.names("combining"))
+@pytest.mark.parametrize("rule", [name for name in registry.names("combining") if name != "low-rank"])
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_a_file_is_combined_by_parts(
     rule: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

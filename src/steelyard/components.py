@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
 
 from steelyard.errors import InputError, unknown
 from steelyard.importing import Factory, leads_to_code, load
@@ -210,10 +211,18 @@ def _checked(where: str, value: Any, annotation: Any, imports: bool) -> Any:
     if nested := family_of(annotation):
         return complete(nested, as_choice(where, value), imports)
     try:
-        return TypeAdapter(annotation).validate_python(value)
+        return _adapter(annotation).validate_python(value)
     except ValidationError as error:
         wanted = dict.fromkeys(map(_expectation, error.errors()))  # of each type that it may have
         raise InputError(f"{where} {' or '.join(wanted)}, not {value!r}.") from None
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    """What checks a value; of types that pydantic does not know, such as tensors, it checks the class."""
+    try:
+        return TypeAdapter(annotation)
+    except PydanticSchemaGenerationError:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 def expectation(error: ValidationError) -> str:

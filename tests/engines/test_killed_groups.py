@@ -64,11 +64,11 @@ def test_a_killer_is_named_and_the_others_of_its_group_are_trained_together(tmp_
 
 def test_workers_killed_all_the_time_change_no_bit_that_is_not_recorded() -> None:
     """In the last round, the group takes longer than a worker lives: clients fail by name."""
-    clients = {f"c{number:02d}": Slow(number, 0.01) for number in range(8)}
+    clients = {f"c{number:02d}": Slow(number, 0.04) for number in range(8)}
     stop = threading.Event()
 
     def kill() -> None:
-        while not stop.wait(0.1):
+        while not stop.wait(0.4):
             for process in multiprocessing.active_children():
                 os.kill(process.pid or 0, signal.SIGKILL)
 

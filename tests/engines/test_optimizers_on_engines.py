@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import steelyard as sy
-from steelyard.engines import Engine, Pool, Ray, Serial, Vectorized
+from steelyard.engines import Engine, Pool, Serial, Vectorized
 from steelyard.errors import InputError
 from steelyard.schedules import Cosine, Linear, Progress
 from steelyard.settings import Training
@@ -61,17 +61,6 @@ TRAININGS = [
 def test_serial_and_pool_give_the_same_bits(training: Training) -> None:
     serial, pool = trained(training, Serial()), trained(training, Pool(2))
     assert all(torch.equal(serial[name], pool[name]) for name in serial)
-
-
-def test_ray_gives_the_same_bits() -> None:
-    pytest.importorskip("ray")
-
-    def made(parameters: list[Tensor]) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=0.01)
-
-    training = Training(optimizer=made, batch_size=4, schedule=lambda progress: 1 / progress.round)
-    serial, ray = trained(training, Serial()), trained(training, Ray(2))
-    assert all(torch.equal(serial[name], ray[name]) for name in serial)
 
 
 @pytest.mark.parametrize(

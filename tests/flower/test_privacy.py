@@ -14,7 +14,7 @@ from steelyard.specs.schema import Spec, load_spec
 
 ALLOWED = {
     *("protocol", "client", "spec", "run", "nonce", "round"),  # which question is answered
-    *("examples", "metrics", "classes", "shapes", "model_bytes", "stage", "reason"),
+    *("examples", "metrics", "classes", "labels", "shapes", "model_bytes", "stage", "reason"),
 }
 WINDOW = 8  # values in a row that would give private tensors away
 

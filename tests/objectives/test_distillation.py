@@ -15,9 +15,9 @@ from steelyard.layout import tensors_of
 from steelyard.nn.variational import bayesian
 from steelyard.objectives import Anchor, CrossEntropy, Distillation, Elbo, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
-from steelyard.objectives.wrapper import Wrapper
 from steelyard.objectives.distillation import dkd, temperature
 from steelyard.objectives.teacher import Teacher
+from steelyard.objectives.wrapper import Wrapper
 from steelyard.sharing import Head, WholeModel
 from steelyard.specs import registry
 from steelyard.types import Broadcast

@@ -101,6 +101,7 @@ def test_memory_is_bounded(open_page, tmp_path):
     shown.locator("#weights").scroll_into_view_if_needed()
     send(shown, after(20, 10))
     wait_for_columns(shown, 20)
+    shown.wait_for_timeout(1300)  # other charts are drawn, too
     first = shown.evaluate(size)
     for _ in range(100):
         send(shown, after(20, 10))

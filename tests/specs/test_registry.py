@@ -198,6 +198,14 @@ def test_annotations_that_are_missing_or_unreadable_are_not_checked(mine: str, n
     assert registry.build("models", {"name": f"{mine}:{name}", "size": "large"}) == "large"
 
 
+def test_losses_of_torch_are_named_although_their_weights_cannot_be_in_a_spec() -> None:
+    choice = {"name": "torch.nn:CrossEntropyLoss", "label_smoothing": 0.1}
+    completed = registry.complete("objectives", choice)
+    assert registry.build("objectives", completed).label_smoothing == 0.1
+    with pytest.raises(InputError, match="weight should be an instance of Tensor"):
+        registry.complete("objectives", {**choice, "weight": [1.0, 2.0]})
+
+
 def test_describe_gives_name_first_sentence_and_settings() -> None:
     found = {each["name"]: each for each in registry.describe("objectives")}
     assert found["cross-entropy"] == {

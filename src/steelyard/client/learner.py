@@ -66,7 +66,7 @@ class Learner:
 
         The update is written into `row`, if one is given.
         """
-        layout = working.layout or self.layout
+        layout, count = working.layout or self.layout, len(data)
         kept = state or working.start
         self.sharing.write(working.tensors, layout, broadcast.message, kept)
         if not working.model.training:
@@ -76,7 +76,7 @@ class Learner:
                 working.model,
                 working.parameters,
                 broadcast,
-                len(data),
+                count,
                 layout,
                 lambda: data.labels,
                 partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
@@ -84,8 +84,8 @@ class Learner:
             )
             local_loss = self.objective.bind(local)
             pair = working.normalises_batches
-            batches = self.batches_of(data, broadcast.round, client, pair)
-            steps = count_steps(len(data), self.training, pair)
+            batches = self.batches_of(data, count, broadcast.round, client, pair)
+            steps = count_steps(count, self.training, pair)
             losses = [
                 float(loss)
                 for loss in descend(
@@ -104,7 +104,7 @@ class Learner:
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
         kept = self.sharing.keep(working.tensors, layout)
-        return Trained(Reply(client, update, len(data), metrics), kept)
+        return Trained(Reply(client, update, count, metrics), kept)
 
     @contextmanager
     def came_down(
@@ -126,12 +126,12 @@ class Learner:
                 self.sharing.write(models[place], layout, message, states[place])
 
     def batches_of(
-        self, data: AnyExamples, round: int, client: ClientId, pair: bool = False
+        self, data: AnyExamples, count: int, round: int, client: ClientId, pair: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """The batches that a client trains on in a round; a stream's batches are its own."""
+        """The batches that a client with `count` examples trains on in a round; a stream has its own."""
         if isinstance(data, StreamExamples):
             return stream_batches(data, self.training)
-        return (data.batch(positions) for positions in self.batches(round, client, len(data), pair))
+        return (data.batch(positions) for positions in self.batches(round, client, count, pair))
 
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
         """The example positions of each batch that a client trains on in a round."""

@@ -7,6 +7,7 @@ from torch import nn
 from steelyard.data.clients import Client, Population
 from steelyard.data.examples import AnyExamples, DatasetExamples, StreamExamples
 from steelyard.objectives.base import Objective
+from steelyard.objectives.own_loss import OwnLoss
 from steelyard.settings import Training
 from steelyard.types import ClientId
 
@@ -30,6 +31,9 @@ def has_own_layers(model: nn.Module) -> bool:
 
 def has_own_terms(objective: Objective) -> bool:
     """Whether an objective, or one that it wraps, is of the user's own."""
+    if isinstance(objective, OwnLoss):
+        function = objective.function
+        return has_own_layers(function) if isinstance(function, nn.Module) else is_own_code(function)
     base = getattr(objective, "base", None)
     return is_own_code(objective) or (isinstance(base, Objective) and has_own_terms(base))
 

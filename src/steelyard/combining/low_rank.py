@@ -1,8 +1,8 @@
 """Merge LoRA adapters by their products: the mean of B_j A_j, not the product of the means of B_j and A_j.
 
 The merged change of a weight is M = B A + Σ c_j (B_j A_j − B A). A and B are the factors that came down,
-A_j = A + a_j and B_j = B + b_j those of client j, and c_j is its weight times the factor on its update. In terms
-of the updates a_j, b_j,
+A_j = A + a_j and B_j = B + b_j those of client j, and c_j is its weight times the factor on its update. In
+terms of the updates a_j, b_j,
 
     M = [B, c_1 b_1, …, c_J b_J] [A + Σ c_j a_j; A_1; …; A_J],
 

@@ -100,8 +100,9 @@ def answer_parcel(envelope: Envelope, answer: Answer | Failure | Profile) -> Par
     header: dict[str, Any] = {
         **envelope.header(),
         "classes": {name: each.classes for name, each in scores.items()},
-        "labels": {name: each.labels for name, each in scores.items() if each.labels},
     }
+    if labels := {name: each.labels for name, each in scores.items() if each.labels}:
+        header["labels"] = labels
     arrays = {f"{SCORE}{name}": each.values for name, each in scores.items()}
     arrays |= {f"{OWN}{name}": each.own for name, each in scores.items() if len(each.own)}
     if isinstance(answer, Failure):

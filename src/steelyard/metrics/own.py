@@ -156,7 +156,7 @@ class TorchMetric(Metric):
     def compute(self, sums: Array) -> list[float]:
         metric = copy.deepcopy(self.metric)
         metric.reset()
-        parts = torch.split(torch.from_numpy(sums), [state.numel() for state in self.states.values()])
+        parts = torch.split(torch.tensor(sums), [state.numel() for state in self.states.values()])
         for (key, default), part in zip(self.states.items(), parts, strict=True):
             setattr(metric, key, part.reshape(default.shape).to(default.dtype))
         metric._update_count = 1  # its states are set, so that it may compute

@@ -1,7 +1,9 @@
 """The loss that fits the targets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from steelyard.metrics.scores import Kind
 from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.binary_cross_entropy import BinaryCrossEntropy
 from steelyard.objectives.cross_entropy import CrossEntropy
@@ -22,10 +24,14 @@ class Auto(Objective):
         return usual_objective(local.task).bind(local)
 
 
+USUAL: Mapping[Kind, Objective] = {
+    "classes": CrossEntropy(),
+    "labels": BinaryCrossEntropy(),
+    "numbers": SquaredError(),
+    "loss": ModelLoss(),
+}
+
+
 def usual_objective(task: FittedTask) -> Objective:
     """The objective for a task."""
-    if task.has_loss or task.targets == "loss":
-        return ModelLoss()
-    if task.targets == "classes":
-        return CrossEntropy()
-    return BinaryCrossEntropy() if task.targets == "labels" else SquaredError()
+    return USUAL["loss" if task.has_loss else task.targets]

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -43,7 +42,7 @@ class Local:
     task: FittedTask = field(default_factory=FittedTask)
     """How the model is called, and what the targets are."""
 
-    @cached_property
+    @property
     def forward(self) -> Callable[[Any], Any]:
         """From the inputs of a batch to the model's outputs, as the loss sees them."""
         return self.task.forward(self.model)
