@@ -241,7 +241,9 @@ def changed(before: nn.Module, after: nn.Module) -> bool:
     return any(not torch.equal(*pair) for pair in zip(before.parameters(), after.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("own", [absolute, nn.CrossEntropyLoss(), nn.MultiMarginLoss()], ids=str)
+@pytest.mark.parametrize(
+    "own", [absolute, nn.CrossEntropyLoss(), nn.MultiMarginLoss()], ids=["own", "classes", "margin"]
+)
 @pytest.mark.parametrize("wrap", [Proximal, Alignment, Elbo])
 def test_terms_are_added_to_a_loss_of_ones_own(wrap: Any, own: Any) -> None:
     objective: Objective = wrap(base=own)
