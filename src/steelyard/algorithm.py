@@ -7,6 +7,7 @@ from typing import Any
 from steelyard.combining import Combiner
 from steelyard.components import Choice, as_choice, build, component, settings_object
 from steelyard.errors import InputError
+from steelyard.metrics.own import OwnMetrics
 from steelyard.objectives import Objective
 from steelyard.objectives.base import OFFERED_BY_EVERY_RUN
 from steelyard.objectives.own_loss import as_objective
@@ -87,6 +88,12 @@ class Algorithm:
             )
         if self.combining.merges_products:
             self._check_products()
+
+    def check_metrics(self, metrics: OwnMetrics) -> None:
+        """Refuse own metrics that are called like what the weighing rule records of a client."""
+        figures = {name for reason in self.weighing.reasons for name in (reason.factor, reason.shown)}
+        rule = _name(self.weighing)
+        metrics.check_free(figures, f"the weighing rule {rule} records a figure of this name")
 
     def _check_products(self) -> None:
         """Refuse what has no meaning where products of factors are merged."""

@@ -120,6 +120,7 @@ class SimulatedFederation(Runnable):
         """What the models of a spec are built for: the common one, or those of the clients."""
         given_task = task or Task()
         self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
+        self.algorithm.check_metrics(self.task.own_metrics)
         self.model = None if model is None else copy.deepcopy(model)
         if model is not None:
             check_initialised(model)

@@ -16,6 +16,7 @@ from steelyard.data.batches import size_of
 from steelyard.data.examples import AnyExamples, StreamExamples
 from steelyard.errors import InputError
 from steelyard.metrics.calibration import BINS
+from steelyard.metrics.own import OwnMetrics
 from steelyard.metrics.scores import (
     CLASS_SUMS,
     MAX_CONFUSION,
@@ -104,8 +105,24 @@ def score_batch(
 
 
 def own_sums(task: FittedTask, shown: Any, targets: Any, count: int) -> NDArray[np.float64]:
-    """What a batch adds to the sums of the user's own metrics."""
+    """What a batch adds to the sums of the user's own metrics: nothing, if all of its targets are ignored."""
+    if all_ignored(task, targets):
+        return np.zeros(task.metrics.size)
     return task.metrics.sums(shown, targets, count, partial(_prepared, task, shown, targets))
+
+
+def fitted_metrics(task: FittedTask, shown: Any, targets: Any, count: int) -> OwnMetrics:
+    """The user's own metrics with what a first batch shows of them."""
+    if all_ignored(task, targets):
+        return task.metrics
+    return task.metrics.fitted(shown, targets, count, partial(_prepared, task, shown, targets))
+
+
+def all_ignored(task: FittedTask, targets: Any) -> bool:
+    """Whether a batch has no token, pixel or example that counts."""
+    if task.targets not in ("classes", "loss") or not isinstance(targets, Tensor):
+        return False
+    return not targets.is_floating_point() and bool((targets == task.ignore_index).all())
 
 
 def add_own_sums(task: FittedTask, sums: list[NDArray[np.float64]], outputs: Tensor, targets: Tensor) -> None:

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steelyard.client.batch_scoring import own_sums
+from steelyard.client.batch_scoring import fitted_metrics
 from steelyard.data.batches import in_sentence, map_tensors, size_of
 from steelyard.errors import InputError
+from steelyard.metrics.own import OwnMetrics
 from steelyard.metrics.scores import MAX_OUTPUTS, Kind
 from steelyard.objectives.auto import Auto
 from steelyard.objectives.base import Objective, Targets
@@ -68,8 +69,7 @@ def fit_task(
     is_open = has_loss and task.targets is None and kind != "loss"
     if is_open and not _is_usual_loss(found, model, inputs, targets, outputs):
         found = replace(found, targets="loss", outputs=0, wide=True)
-    _try_metrics(found, shown, targets, inputs, where)
-    return found
+    return replace(found, metrics=_fitted_metrics(found, shown, targets, inputs, where))
 
 
 def _try(task: FittedTask, model: nn.Module, inputs: Any, targets: Any, where: str) -> tuple[Any, bool]:
@@ -104,14 +104,17 @@ def _advice(task: FittedTask, model: nn.Module, inputs: Any) -> str:
     return f"; its forward takes ({takes}): name the inputs so, or give sy.Task(call=...)"
 
 
-def _try_metrics(task: FittedTask, shown: Any, targets: Any, inputs: Any, where: str) -> None:
-    """Refuse own metrics that do not work on these predictions."""
-    if task.metrics:
-        try:
-            with torch.inference_mode():
-                own_sums(task, shown, targets, size_of(inputs))
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+def _fitted_metrics(task: FittedTask, shown: Any, targets: Any, inputs: Any, where: str) -> OwnMetrics:
+    """The user's own metrics, with the shapes of their states; refused if they do not work on this batch."""
+    if not task.metrics:
+        return task.metrics
+    if task.targets == "labels":
+        task.metrics.check_free(["f1"], "where targets are labels, the record has a score of this name")
+    try:
+        with torch.inference_mode(), seeded(0, "check"):
+            return fitted_metrics(task, shown, targets, size_of(inputs))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def _own_loss_of(objective: Objective) -> Any:

@@ -1,10 +1,12 @@
 """From a deployment to its two sides: the server's federation, and one site."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from steelyard.client.checks import fit_to_data
@@ -20,7 +22,9 @@ from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.errors import InputError, unknown
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
+from steelyard.metrics.own import OwnMetrics
 from steelyard.runs.recorded_model import Inputs, RecordedModel
+from steelyard.seeds import seeded
 from steelyard.server.federation import Federation
 from steelyard.server.selection import Selection
 from steelyard.server.selection import check as check_selection
@@ -29,6 +33,7 @@ from steelyard.sites import Sites
 from steelyard.specs import gate, registry
 from steelyard.specs.building import build, build_algorithm, build_task, make_model
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.task import FittedTask, Task
 from steelyard.types import ClientId
 
 Load = Callable[[str], Any]
@@ -59,6 +64,7 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
     seen = held if held is not None or isinstance(chosen, float) else chosen
     if seen is not None:
         learner = replace(learner, task=fit_to_data(task, model, seen, algorithm.objective))
+    metrics = learner.task.metrics if seen is not None else _metrics_without_data(task, model, settings)
     validation = chosen if isinstance(chosen, float) else server_set(model, learner, chosen)
     return Federation(
         sites,
@@ -72,7 +78,7 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
         round_seconds=round_seconds,
         seed=spec.seed,
         classes=settings.classes if algorithm.objective.targets == "classes" else None,
-        metrics=task.own_metrics,
+        metrics=metrics,
     )
 
 
@@ -95,12 +101,39 @@ def check_server(spec: Spec, settings: Settings) -> None:
         if settings.validation is not None and spec.validation is not None:
             raise InputError("validation is set in the deployment and in the spec; take one of them out.")
         check_selection(spec.monitor, spec.mode, (settings.validation or spec.validation) is not None)
-        build_algorithm(spec)
-        _model_of(spec, settings.input_shape, settings.classes)
+        model, task = (
+            _model_of(spec, settings.input_shape, settings.classes),
+            build_task(spec, settings.classes or 0),
+        )
+        build_algorithm(spec).check_metrics(task.own_metrics)
+        if settings.test is None and settings.validation is None:
+            _metrics_without_data(task, model, settings)
     if (spec.clients_per_round or 1) > len(settings.sites):
         raise InputError(
             f"clients_per_round is {spec.clients_per_round}, but there are {len(settings.sites)} sites."
         )
+
+
+def _metrics_without_data(task: Task, model: nn.Module, settings: Settings) -> OwnMetrics:
+    """The user's own metrics, for a server that has no batch to see the shapes of their states.
+
+    Some have a number for each output of the model. The server counts these on inputs that are all zero.
+    """
+    metrics = task.own_metrics
+    wide = [name for name, metric in metrics.metrics.items() if metric.sized(torch.zeros(3, 2)) is not metric]
+    if not wide:
+        return metrics
+    found = FittedTask(call=task.call, predictions=task.predictions)
+    try:
+        inputs = torch.zeros(3, *(settings.input_shape or ()), dtype=input_dtype(model))
+        with torch.inference_mode(), seeded(0, "check"):
+            outputs = found.seen(found.raw(copy.deepcopy(model).eval(), inputs))
+            return metrics.sized(outputs)
+    except Exception as error:
+        raise InputError(
+            f"metric {wide[0]!r} has sums for each output of the model, and the server cannot count these; "
+            "set input_shape, or name a test set, in deployment.toml."
+        ) from error
 
 
 def _check_dealt(federation: SimulatedFederation, settings: Settings) -> None:

@@ -3,31 +3,32 @@
 A site sends the sums of a metric's states. The server adds them up over sites and computes the metric.
 """
 
-import copy
-import math
 import re
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.errors import InputError
+from steelyard.metrics.summed import FROM_EXAMPLES, Array, MeanOf, Metric, Prepared, TorchMetric
 
-Array = NDArray[np.float64]
-RESERVED = frozenset(
+EVIDENCE = frozenset(
+    {"iterations", "converged", "factors", "united", "fell_back", "coherence"}
+    | {"rank_error", "statistics_cut"}
+)
+"""What weighing and merging note about a round as a whole."""
+RESERVED = EVIDENCE | frozenset(
     {"round", "client", "status", "weight", "norm", "loss", "steps", "num_examples", "evaluation", "bytes"}
     | {"used", "rejected", "accuracy", "nll", "ece", "brier", "mse", "r2", "test_loss", "temperature"}
     | {"effective_clients", "unscored", "seconds", "bytes_of_whole_models", "unknown_senders"}
     | {"exact_match", "shared_accuracy", "nll_scaled", "ece_scaled", "brier_scaled", "adversary", "attack"}
+    | {"weight_accuracy_spearman", "reliability_accuracy_spearman"}
 )
 """Names that the record uses itself."""
-MAX_VALUES = 100  # numbers that one metric may return
 
 
 class OwnMetrics:
@@ -49,6 +50,18 @@ class OwnMetrics:
     def __repr__(self) -> str:
         return f"OwnMetrics({', '.join(self.metrics)})"
 
+    def fitted(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> "OwnMetrics":
+        """The metrics with what a first batch shows of them, such as the shapes of their states.
+
+        Metrics that do not work on this batch are refused.
+        """
+        found = {name: each.fitted(outputs, targets, count, prepared) for name, each in self.metrics.items()}
+        return OwnMetrics(found)
+
+    def sized(self, outputs: Tensor) -> "OwnMetrics":
+        """The metrics for outputs [B, ...] that are compared with numbers; other metrics stay as they are."""
+        return OwnMetrics({name: metric.sized(outputs) for name, metric in self.metrics.items()})
+
     @property
     def size(self) -> int:
         """The number of sums of all metrics."""
@@ -59,7 +72,21 @@ class OwnMetrics:
         """Which of the sums are counts, and so never negative, [size]."""
         return np.concatenate([np.zeros(0, bool), *(metric.counts for metric in self.metrics.values())])
 
-    def sums(self, outputs: Any, targets: Any, count: int, prepared: "Prepared") -> Array:
+    @cached_property
+    def divisors(self) -> NDArray[np.int64]:
+        """The place of the sum that each sum is divided by to be a mean, or `FROM_EXAMPLES`, [size]."""
+        places = [
+            np.where(metric.divisors == FROM_EXAMPLES, FROM_EXAMPLES, metric.divisors + start)
+            for start, metric in zip(self._starts, self.metrics.values(), strict=False)
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *places])
+
+    @cached_property
+    def owners(self) -> NDArray[np.str_]:
+        """The name of the metric that each sum belongs to, [size]."""
+        return np.array([name for name, metric in self.metrics.items() for _ in range(metric.size)], np.str_)
+
+    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
         """What one batch of `count` examples adds to the sums, [size].
 
         Functions get outputs and targets as they are. Objects of torchmetrics get `prepared` ones.
@@ -70,120 +97,26 @@ class OwnMetrics:
     @cached_property
     def names(self) -> list[str]:
         """The names of all numbers that the metrics return."""
-        empty = {name: metric.compute(np.zeros(metric.size)) for name, metric in self.metrics.items()}
-        return [each for name, numbers in empty.items() for each in _numbered(name, numbers)]
+        return [each for name, metric in self.metrics.items() for each in metric.numbered(name)]
 
     def compute(self, sums: Array) -> dict[str, float]:
-        """The metrics by name, from sums over all examples; a metric that cannot be computed is left out."""
-        found: dict[str, float] = {}
-        for place, (name, metric) in enumerate(self.metrics.items()):
-            numbers = metric.compute(sums[self._starts[place] : self._starts[place + 1]])
-            named = zip(_numbered(name, numbers), numbers, strict=True)
-            found |= {each: value for each, value in named if math.isfinite(value)}
-        return found
+        """The metrics by name, from sums over all examples; nan where a metric has no finite value."""
+        parts = zip(self.metrics.values(), np.split(sums, self._starts[1:-1]), strict=True)
+        return dict(
+            zip(self.names, [each for metric, part in parts for each in metric.compute(part)], strict=True)
+        )
 
-
-Prepared = Callable[[bool], tuple[Tensor, Tensor]]
-"""Probabilities (or numbers) and targets in the shapes of torchmetrics; True: of a metric for two classes."""
-
-
-class Metric:
-    """One metric as sums."""
-
-    size: int
-    counts: NDArray[np.bool_]
-
-    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
-        raise NotImplementedError
-
-    def compute(self, sums: Array) -> list[float]:
-        raise NotImplementedError
-
-
-class MeanOf(Metric):
-    """A function of (outputs, targets), averaged over examples: total and count."""
-
-    size = 2
-    counts = np.array([False, True])
-
-    def __init__(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        self.name, self.function = name, function
-
-    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
-        try:
-            value = torch.as_tensor(self.function(outputs, targets)).detach()
-        except Exception as error:
-            raise InputError(
-                f"metric {self.name!r} failed on a batch: {type(error).__name__}: {in_words(error)}; it must "
-                "return one number, or one for each example."
-            ) from error
-        if value.dim() == 1 and len(value) == count:  # one number for each example
-            value = value.double().mean()
-        if value.numel() != 1:
-            raise InputError(
-                f"metric {self.name!r} returned a tensor of shape {tuple(value.shape)}; return one number, "
-                "or one for each example."
-            )
-        return np.array([float(value) * count, count])
-
-    def compute(self, sums: Array) -> list[float]:
-        return [float(sums[0] / sums[1])] if sums[1] > 0 else [math.nan]
-
-
-class TorchMetric(Metric):
-    """An object of torchmetrics: its states, flattened one after the other."""
-
-    def __init__(self, name: str, metric: Any) -> None:
-        self.name, self.metric = name, copy.deepcopy(metric)
-        self.metric.reset()
-        self.states: dict[str, Tensor] = {key: value.clone() for key, value in metric._defaults.items()}
-        self.size = sum(state.numel() for state in self.states.values())
-        whole = [np.full(state.numel(), not state.is_floating_point()) for state in self.states.values()]
-        self.counts = np.concatenate([np.zeros(0, bool), *whole])
-        self.for_two_classes = any(each.__name__.startswith("Binary") for each in type(metric).__mro__)
-
-    def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
-        metric = self.metric
-        metric.reset()
-        try:
-            metric.update(*prepared(self.for_two_classes))
-        except Exception as error:
-            raise InputError(
-                f"metric {self.name!r} cannot take these predictions: {in_words(error)}."
-            ) from error
-        return torch.cat([getattr(metric, key).detach().double().reshape(-1) for key in self.states]).numpy()
-
-    def compute(self, sums: Array) -> list[float]:
-        metric = copy.deepcopy(self.metric)
-        metric.reset()
-        parts = torch.split(torch.tensor(sums), [state.numel() for state in self.states.values()])
-        for (key, default), part in zip(self.states.items(), parts, strict=True):
-            setattr(metric, key, part.reshape(default.shape).to(default.dtype))
-        metric._update_count = 1  # its states are set, so that it may compute
-        try:
-            with warnings.catch_warnings():  # of classes that have no examples
-                warnings.simplefilter("ignore")
-                value = torch.as_tensor(metric.compute()).double().reshape(-1)
-        except Exception:  # sums that a client invented
-            return [math.nan]
-        if len(value) > MAX_VALUES:
-            raise InputError(
-                f"metric {self.name!r} returns {len(value)} numbers; average them (`average='macro'`)."
-            )
-        return [float(each) for each in value]
-
-
-def _numbered(name: str, numbers: Sequence[float]) -> list[str]:
-    """A name for each number that a metric returns."""
-    return [name] if len(numbers) == 1 else [f"{name}_{place}" for place in range(len(numbers))]
-
-
-def in_words(error: Exception) -> str:
-    """An error in one line, without its full stop."""
-    return " ".join(str(error).split()).rstrip(".")
+    def check_free(self, names: Iterable[str], reason: str) -> None:
+        """Refuse metrics that have one of these names."""
+        taken = {name.lower() for name in names}
+        for name in (*self.metrics, *self.names):
+            if name.lower() in taken:
+                raise InputError(f"a metric cannot be called {name!r}: {reason}; choose another name.")
 
 
 def _as_metric(name: str, metric: Any) -> Metric:
+    if isinstance(metric, Metric):
+        return metric
     if hasattr(metric, "_reductions") and hasattr(metric, "_defaults"):
         _check_states(name, metric)
         return TorchMetric(name, metric)

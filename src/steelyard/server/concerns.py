@@ -16,9 +16,14 @@ MAX_NAMED = 5  # clients, and rounds, that a sentence names
 MAX_REASON = 160  # characters
 
 
-def concerns(history: Sequence[Row], model_is_finite: bool) -> tuple[str, ...]:
-    """One sentence for each thing that is wrong with a run; `history` has a row for each round."""
-    return tuple(filter(None, (_unused(history), _not_finite(history, model_is_finite))))
+def concerns(history: Sequence[Row], model_is_finite: bool, metrics: Sequence[str] = ()) -> tuple[str, ...]:
+    """One sentence for each thing that is wrong with a run; `history` has a row for each round.
+
+    `metrics` are the names of the user's own.
+    """
+    last = history[-1] if history else {}
+    found = _unused(history), _not_finite(last, model_is_finite), _without_value(last, metrics)
+    return tuple(filter(None, found))
 
 
 def _unused(history: Sequence[Row]) -> str:
@@ -32,15 +37,29 @@ def _unused(history: Sequence[Row]) -> str:
     return ""
 
 
-def _not_finite(history: Sequence[Row], model_is_finite: bool) -> str:
+def _not_finite(last: Row, model_is_finite: bool) -> str:
     if not model_is_finite:
         return "the model is not finite: it has values that are infinite or not a number."
-    last = history[-1] if history else {}
-    scores = {name: last[name] for name in ("nll", "mse") if name in last}
-    unknown = any(score is None or score != score for score in scores.values())  # a record has None for NaN
-    if unknown or last.get("unscored"):
+    if _unknown(last, ("nll", "mse")) or last.get("unscored"):
         return "the score of the test set is not a number; look for NaN or infinity in its inputs."
     return ""
+
+
+def _without_value(last: Row, metrics: Sequence[str]) -> str:
+    found = [name for name in metrics if _unknown(last, (name, f"client_{name}", f"validation_{name}"))]
+    if not found:
+        return ""
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    named = ", ".join(map(repr, found[:MAX_NAMED]))
+    return (
+        f"in the last round there is no finite value of {named}{more}; look at what the metric returns for "
+        "these predictions and targets."
+    )
+
+
+def _unknown(last: Row, names: Sequence[str]) -> bool:
+    """Whether one of these scores was computed and is not a number; a record has None for NaN."""
+    return any(last[name] is None or last[name] != last[name] for name in names if name in last)
 
 
 class Participation:

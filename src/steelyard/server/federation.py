@@ -90,6 +90,7 @@ class Federation:
         is not known, scores must have what most clients send. `metrics` are the user's own. `annotate` may
         add to the record of a round what only the caller knows.
         """
+        algorithm.check_metrics(metrics)
         self.sites, self.algorithm, self.test, self.annotate = sites, algorithm, test, annotate
         self.model, self.rounds, self.seed = model, rounds, seed
         self.evaluate_every, self.round_seconds = evaluate_every, round_seconds
@@ -107,7 +108,7 @@ class Federation:
         check_ids(sites.clients)
         private, most = algorithm.sharing.has_private_layers, algorithm.server.max_examples
         self.metrics = metrics
-        self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics.counts)
+        self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
         needs_counts = "classes" in algorithm.objective.needs
         found = sites.profiles(sites.clients if needs_counts else self.evaluated)
@@ -162,7 +163,7 @@ class Federation:
             if keeper is not None:
                 keeper.finish(state, self.model_after(state), best)
         kept = (tuple(history), tuple(rows)) if keeper is None else keeper.rows()
-        found = concerns(kept[0], is_finite(state.server.evaluated_model))
+        found = concerns(kept[0], is_finite(state.server.evaluated_model), self.metrics.names)
         found += (never_scored(state),) if self.selection.is_used and best is None else ()
         if keeper is not None and found:
             keeper.note(warning=" ".join(found))

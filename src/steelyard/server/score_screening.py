@@ -3,15 +3,17 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steelyard.metrics.calibration import BINS
+from steelyard.metrics.own import NO_METRICS, OwnMetrics
 from steelyard.metrics.scores import CLASS_SUMS, LABEL_SUMS, LOSS_SUMS, MAX_CONFUSION, NUMBER_SUMS, Scores
 from steelyard.metrics.temperature import HOTTEST
+from steelyard.server.own_screening import MAX_POSITIONS, MAX_SUM, OwnRules, screen_own
 from steelyard.server.reasons import UnusableError, kind, why
 from steelyard.sites import ScoreTable
 from steelyard.types import EMPTY, ClientId
@@ -21,12 +23,8 @@ Array = NDArray[np.float64]
 FLOAT64 = np.dtype(np.float64)
 NAMES = frozenset({"test", "held_out"})
 PRIVATE_NAMES = NAMES | {"common", "own_mix", "shared"}
-OWN_NAMES = frozenset({"test", "held_out"})  # data on which the user's own metrics are computed
 NEED_TEST = frozenset({"own_mix", "shared"})  # come with the scores of the client's own test data
 MAX_CLASSES = 1 << 31  # so that every reason that names their number is short
-MAX_POSITIONS = 1 << 24  # tokens or pixels of an example, each scored
-MAX_COUNT = 1 << 53  # of anything
-MAX_SUM = 1e60  # of losses and errors: more than float32 models reach, and its square is finite
 ROUNDING = 1e-6  # relative error that sums may have
 NOT_FINITE = "sent scores that are not finite"
 IMPOSSIBLE = "sent scores that cannot be: counts, right answers and losses do not fit together"
@@ -43,8 +41,8 @@ class ScoreRules:
     private: bool = False
     """Whether clients have models of their own, and scores of them."""
     max_examples: int = 10_000_000
-    own_counts: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
-    """Of each sum of the user's own metrics, whether it is a count."""
+    own: OwnMetrics = NO_METRICS
+    """The user's own metrics."""
 
     @property
     def max_count(self) -> float:
@@ -80,7 +78,10 @@ def form_of(scores: Scores) -> Form:
 def screen_scores(
     sent: Mapping[ClientId, object], asked: Collection[ClientId], table: ScoreTable | None, rules: ScoreRules
 ) -> tuple[ByClient, dict[ClientId, str]]:
-    """The usable scores by client, and the reason for each client whose scores are dropped."""
+    """The usable scores by client, and the reason for each client whose scores are dropped.
+
+    Of a client whose sums of own metrics cannot be used, these alone are dropped.
+    """
     found: dict[ClientId, dict[str, Scores]] = {}
     dropped: dict[ClientId, str] = {}
     given = {
@@ -102,7 +103,10 @@ def screen_scores(
             found.pop(client, None)
             dropped[client] = why(error, "scores")
     dropped |= _faulty_scores(found, rules)
-    return {client: scores for client, scores in found.items() if client not in dropped}, dropped
+    usable = {client: scores for client, scores in found.items() if client not in dropped}
+    own_rules = OwnRules(rules.own, rules.max_examples, rules.classes is not None)
+    screened, without = screen_own(usable, own_rules)
+    return screened, dropped | without
 
 
 def screen_table(
@@ -167,7 +171,7 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
     alike: dict[int, tuple[list[ClientId], list[Array]]] = {size: ([], []) for size in sizes.values()}
     for client, scores in found.items():
         for name, each in scores.items():
-            reason = _wrong_form(each, form, sizes[name], rules.own_counts if name in OWN_NAMES else None)
+            reason = _wrong_form(each, form, sizes[name])
             if reason is not None:
                 faults[client] = reason
             else:
@@ -179,25 +183,15 @@ def _faulty_scores(found: ByClient, rules: ScoreRules) -> dict[ClientId, str]:
     return faults
 
 
-def _wrong_form(scores: Scores, form: Form, size: int, own_counts: NDArray[np.bool_] | None) -> str | None:
-    """Why scores do not have the form that they should; `own_counts` None: they may have any own sums."""
+def _wrong_form(scores: Scores, form: Form, size: int) -> str | None:
+    """Why scores do not have the form that they should."""
     if scores.classes != form.classes:
         return f"sent scores of {scores.classes} classes, not {form.classes}"
     if scores.labels != form.labels:
         return f"sent scores of {scores.labels} labels, not {form.labels}"
     if len(scores.values) != size:
         return f"sent scores of {len(scores.values)} sums, not {size}"
-    if own_counts is not None and len(scores.own) != len(own_counts):
-        return f"sent {len(scores.own)} sums of own metrics, not {len(own_counts)}"
-    if not np.isfinite(scores.own).all() or (np.abs(scores.own) > MAX_SUM).any():
-        return NOT_FINITE
-    if own_counts is not None and not _possible_counts(scores.own[own_counts]):
-        return IMPOSSIBLE
     return None
-
-
-def _possible_counts(counts: Array) -> bool:
-    return bool(((counts >= 0) & (counts <= MAX_COUNT) & (counts == np.floor(counts))).all())
 
 
 def _usual_form(found: ByClient) -> Form:

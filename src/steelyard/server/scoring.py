@@ -65,7 +65,7 @@ def evaluate(
         sizes = torch.tensor([num_examples.get(client, 0) for client in clients], dtype=torch.float64)
         error = MEASURES[kind]
         metrics |= fairness(values, sizes) if error == "accuracy" else client_error_summary(values, error)
-    pooled = _pooled(list(own.values()))
+    pooled = pooled_scores(list(own.values()))
     if pooled is not None:
         metrics |= {f"client_{name}": value for name, value in _pooled_metrics(pooled, own_metrics).items()}
     if set().union(*answers.values()) - {"test", "held_out"}:
@@ -73,7 +73,7 @@ def evaluate(
     metrics |= _temperature_metrics(model, test, answers)
     by_client = dict(zip(clients, means.tolist(), strict=True))
     calibration = _calibration(common or pooled)
-    found = {client: own_metrics.compute(scores.own) for client, scores in own.items() if own_metrics}
+    found = {client: _known(own_metrics.compute(scores.own)) for client, scores in own.items() if own_metrics}
     return Evaluation(metrics, MEASURES[kind], by_client, calibration, found)
 
 
@@ -130,9 +130,20 @@ def _client_means(
     return [clients[place] for place in order], means[order]
 
 
-def _pooled(own: Sequence[Scores]) -> Scores | None:
-    """Scores over the test examples of all clients together."""
-    return reduce(add, own) if own else None
+def pooled_scores(parts: Sequence[Scores]) -> Scores | None:
+    """Scores over the examples of all clients together; own sums that were dropped, nan, do not count."""
+    total = reduce(add, parts) if parts else None
+    if total is None or not np.isnan(total.own).any():
+        return total
+    own = np.stack([scores.own for scores in parts])
+    dropped = np.isnan(own)
+    sums = np.where(dropped, 0.0, own).sum(axis=0)
+    return total._replace(own=np.where(dropped.all(axis=0), np.nan, sums))
+
+
+def _known(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics that have a value."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _pooled_metrics(pooled: Scores, own_metrics: OwnMetrics) -> dict[str, float]:

@@ -47,7 +47,7 @@ class Exchange(NamedTuple):
     scores: ByClient = EMPTY
     table: ScoreTable | None = None
     unscored: Mapping[ClientId, str] = EMPTY
-    """The reason for each client whose scores were dropped."""
+    """The reason for each client whose scores, or sums of own metrics, were dropped."""
     strangers: int = 0
     """The number of answers from no client of the federation, or that were no answers at all."""
 

@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import reduce
-from operator import add
 from typing import NamedTuple
 
 from torch import nn
@@ -19,7 +17,7 @@ from torch import nn
 from steelyard.errors import InputError, SelectionWarning
 from steelyard.metrics.own import NO_METRICS, OwnMetrics
 from steelyard.server.score_screening import ByClient
-from steelyard.server.scoring import metrics_of
+from steelyard.server.scoring import metrics_of, pooled_scores
 from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet
 from steelyard.types import Message
@@ -89,7 +87,7 @@ class Selection:
             return {}
         if isinstance(self.validation, int | float):
             held_out = [scores["held_out"] for _, scores in sorted(answers.items()) if "held_out" in scores]
-            found = reduce(add, held_out) if held_out else None
+            found = pooled_scores(held_out)
         else:
             found = self.validation.scores(model)
         metrics = {} if found is None else metrics_of(found, own)
