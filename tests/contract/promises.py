@@ -9,6 +9,7 @@ import torch
 from cases import WeigherCase
 from torch import Tensor
 
+from steelyard.metrics.own import EVIDENCE
 from steelyard.types import RoundInfo, Weighed
 from steelyard.verdicts.reasons import from_json, to_json
 from steelyard.verdicts.sentences import verdicts_of
@@ -69,6 +70,8 @@ def check_reasons(case: WeigherCase) -> None:
     weighed = weigh(case.rule, updates, counts)
     figures = {name for name, values in weighed.evidence.items() if values.shape == (CLIENTS,)}
     named = {name for reason in case.rule.reasons for name in (reason.factor, reason.shown)}
+    of_the_round = weighed.evidence.keys() - figures
+    assert of_the_round <= EVIDENCE, "add it to `metrics/own.py`, so that no metric is called like it"
     assert case.rule.reasons, "a rule brings the words for its evidence along: `reasons`"
     assert figures <= named <= figures | {"num_examples", "norm", "weight"}
     for reason in case.rule.reasons:

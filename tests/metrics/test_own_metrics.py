@@ -1,6 +1,7 @@
 """Own metrics: sums of batches and clients, added up, give what the metric gives on everything at once."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import (
+    ExplainedVariance,
     MeanAbsoluteError,
     MeanMetric,
     MeanSquaredError,
+    Metric,
     MetricCollection,
     PearsonCorrCoef,
+    R2Score,
 )
 from torchmetrics.classification import (
     BinaryAccuracy,
     BinaryAUROC,
+    BinaryROC,
     MulticlassAccuracy,
     MulticlassAUROC,
     MulticlassConfusionMatrix,
@@ -25,7 +30,7 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
-from steelyard.client.batch_scoring import own_sums
+from steelyard.client.batch_scoring import fitted_metrics, own_sums
 from steelyard.errors import InputError
 from steelyard.metrics.own import OwnMetrics
 from steelyard.task import FittedTask
@@ -41,11 +46,12 @@ TAGS[:, 0] = -100
 
 def computed(metric: Any, kind: Any, outputs: Tensor, targets: Tensor, **about: Any) -> dict[str, float]:
     """The metric from sums over three batches, the last of them short."""
-    metrics = OwnMetrics({"own": metric})
-    task = FittedTask(kind, 1, False, metrics=metrics, **about)
+    task = FittedTask(kind, 1, False, metrics=OwnMetrics({"own": metric}), **about)
+    metrics = fitted_metrics(task, outputs[:2], targets[:2], 2)
+    task = replace(task, metrics=metrics)
     parts = zip(outputs.split(20), targets.split(20), strict=True)
     sums = np.sum([own_sums(task, shown, truth, len(truth)) for shown, truth in parts], axis=0)
-    assert sums.shape == (metrics.size,) == metrics.counts.shape
+    assert sums.shape == (metrics.size,) == metrics.counts.shape == metrics.owners.shape
     assert (sums[metrics.counts] >= 0).all()
     found = metrics.compute(sums)
     assert list(found) == metrics.names
@@ -81,6 +87,10 @@ def direct(metric: Any, *seen: Tensor) -> list[float]:
         ),
         pytest.param(MeanAbsoluteError(), "numbers", PAIR, TWO, PAIR, id="numbers"),
         pytest.param(MeanAbsoluteError(), "numbers", ONE, TWO[:, 0], ONE.squeeze(1), id="one-number"),
+        pytest.param(R2Score(), "numbers", PAIR, TWO, PAIR, id="r2"),
+        pytest.param(R2Score(multioutput="raw_values"), "numbers", PAIR, TWO, PAIR, id="r2-of-each"),
+        pytest.param(R2Score(), "numbers", ONE, TWO[:, 0], ONE.squeeze(1), id="r2-of-one-number"),
+        pytest.param(ExplainedVariance(), "numbers", PAIR, TWO, PAIR, id="explained-variance"),
     ],
 )
 def test_sums_of_batches_give_what_torchmetrics_gives_on_all_examples(
@@ -104,6 +114,15 @@ def test_several_numbers_have_numbered_names() -> None:
     assert list(found) == ["own_0", "own_1", "own_2"]
     assert list(found.values()) == pytest.approx(direct(metric, THREE.softmax(1), CLASSES), rel=1e-5)
     assert list(computed(MeanSquaredError(num_outputs=2), "numbers", PAIR, TWO)) == ["own_0", "own_1"]
+    assert list(computed(R2Score(multioutput="raw_values"), "numbers", PAIR, TWO)) == ["own_0", "own_1"]
+
+
+def test_the_numbers_of_a_matrix_have_row_and_column_in_their_names() -> None:
+    found = computed(MulticlassConfusionMatrix(3), "classes", THREE, CLASSES)
+    assert list(found) == [f"own_{truth}_{predicted}" for truth in range(3) for predicted in range(3)]
+    wanted = np.zeros((3, 3))
+    np.add.at(wanted, (CLASSES.numpy(), THREE.argmax(1).numpy()), 1)
+    assert list(found.values()) == wanted.flatten().tolist()
 
 
 def test_a_collection_gives_the_metrics_in_it() -> None:
@@ -136,11 +155,38 @@ def test_the_metric_that_was_given_is_not_changed() -> None:
     assert metric.compute() == before
 
 
-def test_a_metric_that_is_not_defined_is_left_out_without_a_warning() -> None:
-    metrics = OwnMetrics({"auroc": MulticlassAUROC(3, thresholds=5), "mean": lambda outputs, targets: 1.0})
-    assert math.isfinite(metrics.compute(np.zeros(metrics.size)).get("auroc", 0.0))
-    assert "mean" not in metrics.compute(np.zeros(metrics.size))
-    assert metrics.names == ["auroc", "mean"]
+def test_a_metric_that_is_not_defined_is_nan_without_a_warning() -> None:
+    given = {
+        "auroc": MulticlassAUROC(3, thresholds=5),
+        "mean": lambda outputs, targets: 1.0,
+        "fit": R2Score(),
+    }
+    metrics = OwnMetrics(given)
+    found = metrics.compute(np.zeros(metrics.size))
+    assert list(found) == metrics.names == ["auroc", "mean", "fit"]
+    assert math.isfinite(found["auroc"])
+    assert math.isnan(found["mean"])
+    assert math.isnan(found["fit"])
+    assert all(map(math.isnan, metrics.compute(np.full(metrics.size, math.nan)).values()))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_function_without_a_finite_value_gives_nan(value: float) -> None:
+    assert math.isnan(computed(lambda outputs, targets: value, "numbers", PAIR, TWO)["own"])
+
+
+@pytest.mark.parametrize("kind", ["classes", "loss"])
+def test_a_batch_in_which_all_is_ignored_adds_nothing(kind: Any) -> None:
+    def nll(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets)
+
+    given = {"nats": nll, "micro": MulticlassAccuracy(3, average="micro"), "f1": MulticlassF1Score(3)}
+    given = given if kind == "classes" else {"nats": nll}
+    task = FittedTask(kind, 3, False, metrics=OwnMetrics(given))
+    ignored = torch.full_like(TAGS, -100)
+    assert fitted_metrics(task, DENSE[:2], ignored[:2], 2) is task.metrics
+    assert own_sums(task, DENSE, ignored, COUNT).tolist() == [0.0] * task.metrics.size
+    assert own_sums(task, DENSE, TAGS, COUNT).any()
 
 
 def test_sums_that_a_client_invented_do_not_break_the_server() -> None:
@@ -149,7 +195,7 @@ def test_sums_that_a_client_invented_do_not_break_the_server() -> None:
     )
     for value in (-1.0, 1e30, 1e60, 0.5):
         found = metrics.compute(np.full(metrics.size, value))
-        assert all(math.isfinite(each) for each in found.values())
+        assert not any(map(math.isinf, found.values()))
 
 
 @pytest.mark.parametrize(
@@ -169,6 +215,8 @@ def test_sums_that_a_client_invented_do_not_break_the_server() -> None:
         pytest.param({"a b": lambda a, b: 0}, "take a letter, then letters", id="blank"),
         pytest.param({1: lambda a, b: 0}, "cannot be called 1", id="not-a-name"),
         pytest.param({"a": MulticlassConfusionMatrix(11)}, "returns 121 numbers; average them", id="many"),
+        pytest.param({"a": BinaryROC(thresholds=5)}, "returns a tuple; take one that returns", id="tuple"),
+        pytest.param({"fell_back": lambda a, b: 0}, "'fell_back': that name is taken", id="evidence"),
         pytest.param(
             {"a": MulticlassF1Score(3, average=None), "a_1": lambda a, b: 0},
             "two metrics are called 'a_1'",
@@ -194,7 +242,10 @@ def raising(outputs: Any, targets: Any) -> float:
 @pytest.mark.parametrize(
     ("metric", "outputs", "words"),
     [
-        (lambda outputs, targets: outputs, THREE, r"returned a tensor of shape \(20, 3\); return one number"),
+        (lambda outputs, targets: outputs, THREE, r"a tensor of shape \(2, 3\) for 2 examples; return one"),
+        (lambda outputs, targets: outputs.mean(0), THREE, r"of shape \(3,\) for 2 examples; return one"),
+        (lambda outputs, targets: outputs.mean(0), TWO, r"of shape \(2,\) for one example; return one"),
+        (lambda outputs, targets: outputs[:15].sum(1), THREE, r"shape \(15,\) for 20 examples"),
         (lambda outputs, targets: None, THREE, "'own' failed on a batch.*must return one number"),
         (lambda outputs, targets: {"a": 1}, THREE, "'own' failed on a batch"),
         (raising, THREE, "'own' failed on a batch: ValueError: only one class; it must return"),
@@ -206,3 +257,60 @@ def test_metrics_that_do_not_work_on_a_batch_say_so(metric: Any, outputs: Tensor
     with pytest.raises(InputError, match=words) as error:
         computed(metric, "classes", outputs, CLASSES)
     assert "\n" not in str(error.value)
+
+
+def test_a_function_that_needs_several_examples_is_taken() -> None:
+    def spread(outputs: Tensor, targets: Tensor) -> Tensor:
+        if len(outputs) < 2:
+            raise ValueError("too few")
+        return outputs.sum(1)
+
+    assert computed(spread, "classes", THREE, CLASSES)["own"] == pytest.approx(float(THREE.sum(1).mean()))
+
+
+class Total(Metric):
+    """A sum of errors in a state that begins as a whole number; with `rows`, one for each example."""
+
+    def __init__(self, rows: bool = False) -> None:
+        super().__init__()
+        self.rows = rows
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, predicted: Tensor, targets: Tensor) -> None:
+        errors = (predicted - targets).abs().sum(dim=1)
+        self.total = self.total + (errors if self.rows else errors.sum())
+
+    def compute(self) -> Tensor:
+        return torch.as_tensor(self.total)
+
+
+def test_a_state_has_the_type_that_the_first_batch_gives_it() -> None:
+    wanted = float((PAIR - TWO).abs().sum())
+    assert computed(Total(), "numbers", PAIR, TWO)["own"] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_states_that_do_not_add_up_over_batches_are_refused() -> None:
+    words = r"'own': its state 'total' has the shape \(20,\), and had \(2,\) in the first batch.*take another"
+    with pytest.raises(InputError, match=words):
+        computed(Total(rows=True), "numbers", PAIR, TWO)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_server_without_data_finds_the_same_sums_from_the_outputs_of_the_model(width: int) -> None:
+    outputs, targets = torch.randn(2, 9, width, generator=DRAW)
+    metrics = OwnMetrics({"fit": R2Score(multioutput="raw_values"), "mae": MeanAbsoluteError(), "f": raising})
+    task = FittedTask("numbers", width, False, metrics=OwnMetrics({"fit": R2Score(multioutput="raw_values")}))
+    found = metrics.sized(torch.zeros(3, width))
+    fitted = fitted_metrics(task, outputs[:1], targets[:1], 1)
+    assert found.size - 4 == fitted.size == 3 * width + 1
+    assert [*fitted.names, "mae", "f"] == found.names
+    assert vars(found.metrics["fit"])["forms"] == vars(fitted.metrics["fit"])["forms"]
+    assert found.metrics["mae"] is metrics.metrics["mae"]
+
+
+def test_names_that_a_rule_uses_are_refused() -> None:
+    metrics = OwnMetrics({"Trust": raising, "f1": MulticlassF1Score(3, average=None)})
+    metrics.check_free(["agreement", "f1_3"], "so it is")
+    for name in ("trust", "f1", "f1_2"):
+        with pytest.raises(InputError, match=f"(?i)called '{name}': so it is; choose another name"):
+            metrics.check_free([name], "so it is")

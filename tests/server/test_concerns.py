@@ -37,11 +37,14 @@ SOME = {"used": 2.0, "nll": 0.5}
         ([{**SOME, "nll": None}], True, ["the score of the test set is not a number"]),
         ([{"used": 1.0, "mse": math.nan}], True, ["the score of the test set is not a number"]),
         ([{"used": 1.0}], True, []),
+        ([{**SOME, "own": math.nan, "two_1": None}], True, ["no finite value of 'own', 'two_1'; look at"]),
+        ([{**SOME, "own": 0.5, "client_own": math.nan}], True, ["no finite value of 'own'; look at"]),
+        ([{**SOME, "validation_own": None}, {**SOME, "validation_own": 1.0}], True, []),
         ([], True, []),
     ],
 )
 def test_what_is_wrong_with_a_run(history: list[Row], finite: bool, found: list[str]) -> None:
-    texts = concerns(history, finite)
+    texts = concerns(history, finite, ["own", "two_0", "two_1"])
     assert len(texts) == len(found)
     assert all(re.search(pattern, text) for pattern, text in zip(found, texts, strict=True))
 
