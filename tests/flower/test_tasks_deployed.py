@@ -9,8 +9,9 @@ from loop_channel import LoopChannel
 
 import steelyard as sy
 from steelyard.engines.base import one_thread
+from steelyard.errors import InputError
 from steelyard.flower.answering import Answering
-from steelyard.flower.building import build_server
+from steelyard.flower.building import build_server, check_server
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
 from steelyard.flower.remote import RemoteSites
 from steelyard.server.result import Result
@@ -21,6 +22,7 @@ SITES = ("lima", "oslo", "pisa")
 CODE = """
 import torch
 from torch import nn
+from torchmetrics import R2Score
 from torchmetrics.classification import BinaryAUROC
 
 import steelyard as sy
@@ -61,6 +63,25 @@ def auroc():
 
 def sure():
     return lambda outputs, targets: outputs.softmax(1).amax(1)
+
+
+def line():
+    torch.manual_seed(0)
+    return nn.Linear(3, 2)
+
+
+def numbers(name):
+    number = sum(map(ord, name))
+
+    def drawn(seed, count):
+        x = torch.randn(count, 3, generator=torch.Generator().manual_seed(seed))
+        return x, x[:, :2] + x[:, 1:] ** 2
+
+    return sy.Client(name, drawn(number, 20), drawn(number + 1, 9))
+
+
+def fit():
+    return R2Score(multioutput="raw_values")
 """
 
 
@@ -74,11 +95,12 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def deployed(spec: Spec, settings: Settings, folder: Path, load: Any) -> Result:
-    hash, made = spec_hash(spec, None, 2), {}
+    shape = settings.input_shape, settings.classes
+    hash, made = spec_hash(spec, *shape), {}
     for name in SITES:
         home = folder / name
         home.mkdir(parents=True)
-        invitation = Invitation(name, "test", "", "", spec.to_toml(), hash, False, None, 2)
+        invitation = Invitation(name, "test", "", "", spec.to_toml(), hash, False, *shape)
         made[name] = Answering(invitation, home, load, trust=True)
     sites = RemoteSites(settings.sites, LoopChannel(made), hash, "ab" * 16, folder / "server")
     with one_thread():
@@ -107,3 +129,36 @@ def test_dict_batches_and_own_metrics_have_the_same_bits(code: Any, tmp_path: Pa
     assert {"client_auroc", "client_sure", *({"auroc", "sure"} if common else ())} <= set(found.history[-1])
     pairs = zip(found.model.parameters(), wanted.model.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_states_as_wide_as_the_outputs_need_no_data_at_the_server(code: Any, tmp_path: Path) -> None:
+    names = {"model": "dict_deployment:line", "objective": "auto", "rounds": 2, "engine": "serial"}
+    spec = load_spec("fedavg", {**names, "metrics": {"fit": "dict_deployment:fit"}})
+    settings = Settings(host="localhost", sites=list(SITES), input_shape=[3], classes=2)
+    check_server(spec, settings)
+    found = deployed(spec, settings, tmp_path, code.numbers)
+    clients = [code.numbers(name) for name in SITES]
+    wanted = sy.Federation(
+        clients, code.line(), build_algorithm(spec), rounds=2, engine="serial", task=build_task(spec, 2)
+    ).run()
+    assert found.history == wanted.history
+    assert found.clients == wanted.clients
+    assert found.own_metrics == wanted.own_metrics == ("fit_0", "fit_1")
+    assert {"client_fit_0", "client_fit_1"} <= set(found.history[-1])
+
+
+def test_a_server_that_cannot_count_the_outputs_is_refused_before_it_starts(code: Any) -> None:
+    names = {"model": "dict_deployment:line", "rounds": 2}
+    spec = load_spec("fedavg", {**names, "metrics": {"fit": "dict_deployment:fit"}})
+    words = "^metric 'fit' has sums for each output of the model.*set input_shape, or name a test set"
+    with pytest.raises(InputError, match=words):
+        check_server(spec, Settings(host="localhost", sites=list(SITES), classes=2))
+    plain = load_spec("fedavg", {**names, "metrics": {"sure": "dict_deployment:sure"}})
+    check_server(plain, Settings(host="localhost", sites=list(SITES), classes=2))
+
+
+def test_a_metric_with_the_name_of_evidence_is_refused_before_the_server_starts(code: Any) -> None:
+    names = {"model": "dict_deployment:line", "weighing": "majority"}
+    spec = load_spec("fedavg", {**names, "metrics": {"trust": "dict_deployment:sure"}})
+    with pytest.raises(InputError, match="called 'trust': the weighing rule Majority records a figure"):
+        check_server(spec, Settings(host="localhost", sites=list(SITES)))
