@@ -50,7 +50,8 @@ class Settings(Section):
     """Sites hold the clients that the spec deals from its data set, for trials. Otherwise each site loads
     data of its own, and the next two settings are needed."""
     input_shape: list[Annotated[int, Field(ge=1)]] | None = None
-    """The shape of one example, for models that the spec names."""
+    """The shape of one example, for models that the spec names; and, if the server has no test set, for
+    metrics with sums for each output, such as R2Score."""
     classes: int | None = Field(None, ge=1)
     """The number of outputs of the model; 1 for numbers."""
     test: str | None = None
