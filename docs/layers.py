@@ -3,7 +3,7 @@
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds", "texts", "frames"},
     {"importing", "schedules"},
-    {"components"},
+    {"components", "contents"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"task"},
     {"objectives", "sharing", "weighing", "combining", "sites"},
@@ -15,6 +15,7 @@ LAYERS: list[set[str]] = [
     {"page"},
     {"observers"},
     {"runnable"},
+    {"resumable"},
     {"simulation"},
     {"specs"},
     {"functional", "studies", "flower"},

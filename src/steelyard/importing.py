@@ -7,15 +7,25 @@ import importlib
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from steelyard.errors import InputError
 
 Factory = Callable[..., Any]
 
+INSTALLED = frozenset(
+    Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")
+)
 _IDENTIFIER = r"[^\W\d]\w*"
 NAME = re.compile(rf"{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}")
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file belongs to Python or an installed package, which do not change from run to run."""
+    return not INSTALLED.isdisjoint(path.resolve().parents)
 
 
 def leads_to_code(name: str) -> bool:

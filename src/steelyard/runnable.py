@@ -1,14 +1,12 @@
-"""Run a federation, record it, and go on with it: after an interruption, or for more rounds."""
+"""Run a federation, and record it."""
 
 import copy
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
@@ -21,25 +19,23 @@ from steelyard.components import choice_of
 from steelyard.data.clients import Client
 from steelyard.engines.base import SimulatedSites
 from steelyard.engines.workload import Workload
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError
 from steelyard.layout import tensors_of
 from steelyard.observers.base import Watching
 from steelyard.observers.facts import RunFacts
 from steelyard.observers.terminal_bar import progress_bars
-from steelyard.runs.folder import PRIVATE, SPEC
+from steelyard.runs.folder import PRIVATE
 from steelyard.runs.reader import FIRST, Run
 from steelyard.runs.recorded_model import KEY, Inputs, RecordedModel
-from steelyard.runs.reopening import goes_on, reopen
-from steelyard.runs.resuming import last_state
-from steelyard.runs.run_settings import SETTINGS, changes, to_json
+from steelyard.runs.run_settings import SETTINGS, to_json, with_environment
+from steelyard.runs.state_checks import check_model, check_no_private_layers, check_state
 from steelyard.runs.writer import Recorder, new_recorder
 from steelyard.server.callbacks import Callback, check_callbacks
 from steelyard.server.concerns import Participation
-from steelyard.server.federation import Federation, Observer, shared_part
+from steelyard.server.federation import Federation, Observer
 from steelyard.server.result import Result
-from steelyard.server.selection import Best, Selection
 from steelyard.server.state import FederationState
-from steelyard.types import ClientId
+from steelyard.types import ClientId, Message
 
 
 class Runnable(ABC):
@@ -64,11 +60,6 @@ class Runnable(ABC):
     @abstractmethod
     def example(self) -> nn.Module:
         """A model whose shared part begins the run."""
-
-    @property
-    @abstractmethod
-    def selection(self) -> Selection:
-        """How the best round is found."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -116,82 +107,13 @@ class Runnable(ABC):
                 `STEELYARD_PROGRESS=0` turns all bars off.
         """
         planned, called = self._until(rounds), check_callbacks(callbacks)
-        if state is not None and state.round:
-            planned.check_private(recorder)
+        goes_on = isinstance(recorder, Recorder) and recorder.is_resumed
+        if state is not None and state.round and not goes_on:
+            check_no_private_layers(self.algorithm.sharing)
         kept = planned._recorder(out, recorder)
-        return planned._run(observers, kept, state, called, progress)
-
-    def resume(
-        self,
-        run: str | Path | Run | Result,
-        *observers: Observer,
-        rounds: int | None = None,
-        out: str | Path | None = None,
-        recorder: Recorder | str | Path | None = None,
-        anyway: bool = False,
-        callbacks: Callback | Sequence[Callback] = (),
-        progress: bool = True,
-    ) -> Result:
-        """Go on with a run of this federation: an interrupted one, or a finished one for more rounds.
-
-        `run` is its folder, or its result, recorded or not. An interrupted run ends with the bits of an
-        unbroken one; a finished one is read back. With `rounds`, it is trained on until this round, with the
-        bits of a run that was planned so, as far as nothing depends on the plan: the last planned round is
-        always scored, and a learning rate or objective may follow the share of rounds that are done.
-
-        A recorded run is recorded further in its folder; one that was not can be recorded from now on, with
-        `out` or `recorder` as in `run`: its rounds so far are part of the record.
-
-        A changed setting, model or environment is refused, because the numbers would be others; `anyway` goes
-        on. The data are compared only by the number of examples and the names of clients.
-        """
-        planned, called = self._until(rounds), check_callbacks(callbacks)
-        if isinstance(run, Result) and run.path is None:
-            kept = planned._recorder(out, recorder)
-            return planned._run_on(run, observers, kept, called, progress)
-        if out is not None or recorder is not None:
-            raise InputError(
-                "the run is recorded in its folder and goes on there; leave out `out` and `recorder`."
-            )
-        found = Run(run.path if isinstance(run, Run | Result) and run.path else str(run))
-        if (found.path / SPEC).is_file():
-            raise InputError(f"{found.path} was made from a spec; `steelyard.resume` goes on with it.")
-        more = goes_on(found, planned.rounds, asked=rounds is not None)
-        reopened = reopen(
-            found,
-            partial(changes, settings=self.settings()),
-            lambda: partial(planned.read_states, run=found.path),
-            anyway,
-            after_the_end=more,
-        )
-        if reopened is None:
-            return self.read_result(found)
-        recorder, state, changed, problems = reopened
-        for note in (*changed, *problems):
-            warnings.warn(note, SteelyardWarning, stacklevel=2)
-        if changed:
-            recorder.note(anyway="; ".join(changed), **{SETTINGS: to_json(self.settings())})
-        state = state and (replace(state, stale=0) if more else state)  # more rounds have new patience
-        return planned._run(observers, recorder, state, called, progress)
-
-    def read_result(self, run: Run) -> Result:
-        """The result of a finished run of this federation, read back from its folder."""
-        state, _ = last_state(run, partial(self.read_states, run=run.path))
-        if state is None:
-            raise InputError(f"{run.path} is finished, but has no saved state to read its result from.")
-        model = shared_part(self.example, self.algorithm.sharing, state.server.evaluated_model)
-        own, best = self._models(state, self.read_states(state, run.path)), self.best_of(state)
-        rows = tuple(run.rounds), tuple(run.clients)
-        return Result(
-            *rows,
-            model,
-            state,
-            own,
-            run.path,
-            reasons=run.reasons,
-            best=best,
-            own_metrics=tuple(run.own_metrics),
-        )
+        result = planned._run(observers, kept, state, called, progress)
+        result.warn()
+        return result
 
     def _run(
         self,
@@ -203,7 +125,7 @@ class Runnable(ABC):
         private: PrivateStates | None = None,
     ) -> Result:
         """Run with everything decided; `private` are states to go on from that are in no folder."""
-        participation = Participation()
+        settings, participation = with_environment(self.settings()), Participation()
         with (
             Watching((*observers, *progress_bars(progress))) as watching,
             recorder or nullcontext(),
@@ -213,54 +135,25 @@ class Runnable(ABC):
             if recorder is not None:
                 self._note(recorder, state)
             watching.begin(self.facts(recorder, state))
-            if private is None:
-                sites.rewind(0 if state is None else state.round)
-            else:
-                take_over(states, private, self.clients, 0 if state is None else state.round)
+            done = 0 if state is None else state.round
+            sites.rewind(done) if private is None else take_over(states, private, self.clients, done)
             server, called = self.server(sites), (*self.callbacks, *callbacks)
+            seen: list[Observer] = [*watching.observers, participation]
             try:
-                result = server.run(
-                    *watching.observers, participation, keeper=recorder, state=state, callbacks=called
-                )
+                result = server.run(*seen, keeper=recorder, state=state, callbacks=called)
             finally:
                 if recorder is not None:
                     recorder.note(engine=sites.about)
         lost = isinstance(states, StateFiles) and recorder is None
         own = _not_recorded if lost else self._models(result.state, states)
-        result = replace(result, model_of=own, path=recorder.path if recorder else None)
-        result = replace(result, notices=participation.notices())
-        result.warn(stacklevel=3)
-        return result
+        path = None if recorder is None else recorder.path
+        return replace(result, model_of=own, path=path, notices=participation.notices(), settings=settings)
 
-    def _run_on(
-        self,
-        before: Result,
-        observers: Sequence[Observer],
-        recorder: Recorder | None,
-        callbacks: Sequence[Callback],
-        progress: bool,
-    ) -> Result:
-        """Go on with a run that is in memory."""
-        state, own = before.state, before.model_of
-        if state.round > self.rounds:
-            raise InputError(f"the result is after round {state.round}, but rounds is {self.rounds}.")
-        self.check_model(state, "the result")
-        private = own.states if isinstance(own, ClientModels) else None
-        if private is None:
-            self.check_private(None)
-        if recorder is not None:
-            for round in before.as_rounds():
-                recorder(round)
-        result = self._run(observers, recorder, replace(state, stale=0), callbacks, progress, private)
-        if recorder is not None:
-            return result
-        rows = (*before.history, *result.history), (*before.clients, *result.clients)
-        return replace(result, history=rows[0], clients=rows[1])
-
-    def _until(self, rounds: int | None) -> "Runnable":
+    def _until(self, rounds: int | None) -> Self:
         """The same federation with another number of rounds."""
         if rounds is None or rounds == self.rounds:
             return self
+        self.settings()  # read before the copy, which then knows them
         planned = copy.copy(self)
         planned.rounds = rounds
         planned.check_rounds()
@@ -285,8 +178,10 @@ class Runnable(ABC):
     def _note(self, recorder: Recorder, state: FederationState | None) -> None:
         """Record what is needed to load the model, and to go on, before the first round."""
         if state is not None:
-            where = recorder.folder
-            self.check_state(state, where) if recorder.is_resumed else self.check_model(state, str(where))
+            if recorder.is_resumed:
+                self.check_state(state, recorder.folder)
+            else:
+                check_model(state, self.shared, str(recorder.folder))
         notes = {KEY: self.recorded_model().to_json()}
         if self.parameters is None and not recorder.is_resumed:
             notes[SETTINGS] = to_json(self.settings())
@@ -305,52 +200,18 @@ class Runnable(ABC):
         prefix = self.workload.learner.layout.prefix
         return RecordedModel(prefix, choice_of("sharing", rule), self.spill, self.inputs, self.client_inputs)
 
-    def best_of(self, state: FederationState) -> Best | None:
-        """The best round that a saved state knows of."""
-        if state.best_model is None:
-            return None
-        model = shared_part(self.example, self.algorithm.sharing, state.best_model)
-        return self.selection.best(state, model)
+    @property
+    def shared(self) -> Message:
+        """What is shared, with the values that begin the run."""
+        return self.algorithm.sharing.read(tensors_of(self.example), self.workload.learner.layout)
+
+    def check_state(self, state: FederationState, run: Path) -> None:
+        """Refuse a saved state that this federation cannot go on from."""
+        check_state(state, self.shared, self.algorithm.sharing, self.rounds, run)
 
     def recorded_states(self, run: Path, check: Callable[[], None] = lambda: None) -> PrivateStates:
         """The private states in the folder of a run; `check` is called before files are changed."""
         return (StateFiles if self.spill else MemoryStates)(run / PRIVATE, check)
-
-    def check_model(self, state: FederationState, where: str) -> None:
-        """Refuse a state of another model."""
-        shared = self.algorithm.sharing.read(tensors_of(self.example), self.workload.learner.layout)
-        found = state.server.message
-        if found.mean.shape != shared.mean.shape or found.slots != shared.slots:
-            raise InputError(f"the state after round {state.round} in {where} belongs to another model.")
-
-    def check_private(self, recorder: Recorder | str | Path | None) -> None:
-        """Refuse to go on from a state alone, where clients have private layers that are not part of it."""
-        resumed = isinstance(recorder, Recorder) and recorder.is_resumed
-        if self.algorithm.sharing.has_private_layers and not resumed:
-            raise InputError(
-                "the state has only what is shared, not the private layers of the clients; go on with "
-                "`federation.resume(result, rounds=...)`, or with the folder of the run."
-            )
-
-    def check_state(self, state: FederationState, run: Path) -> None:
-        """Refuse a saved state that this federation cannot go on from."""
-        self.check_model(state, str(run))
-        if state.round > self.rounds:
-            raise InputError(
-                f"the state in {run} is after round {state.round}, but the run has {self.rounds} rounds."
-            )
-        if state.round and self.algorithm.sharing.has_private_layers and not (run / PRIVATE).is_dir():
-            raise InputError(
-                f"{run} has no folder {PRIVATE!r} with the private layers of its clients; restore it from a "
-                "copy, or run the spec again."
-            )
-
-    def read_states(self, state: FederationState, run: Path) -> PrivateStates:
-        """The private states that belong to a saved state; reads, and changes nothing."""
-        self.check_state(state, run)
-        states = self.recorded_states(run)
-        states.read(state.round)
-        return states
 
     @contextmanager
     def _states(self, recorder: Recorder | None) -> Iterator[PrivateStates]:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
@@ -32,14 +32,14 @@ from steelyard.engines.workload import Workload
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
 from steelyard.nn.uninitialised import check_initialised
 from steelyard.observers.facts import RunFacts, resumed_after
-from steelyard.runnable import Runnable
+from steelyard.resumable import Resumable
 from steelyard.runs.recorded_model import Inputs
 from steelyard.runs.summary import flattened
 from steelyard.runs.writer import Recorder
 from steelyard.server.callbacks import Callback, check_callbacks
-from steelyard.server.federation import Federation, shared_part
+from steelyard.server.federation import Federation
 from steelyard.server.profiles import check_ids, check_profiles
-from steelyard.server.selection import Selection
+from steelyard.server.selection import Selection, mode_of
 from steelyard.server.selection import check as check_selection
 from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet, Sites
@@ -47,7 +47,7 @@ from steelyard.task import Task
 from steelyard.types import EMPTY, ClientId
 
 
-class SimulatedFederation(Runnable):
+class SimulatedFederation(Resumable):
     """Clients that train one shared model. This is `steelyard.Federation`.
 
     >>> Federation({"oslo": (x1, y1), "turin": (x2, y2)}, model, rounds=20).run()
@@ -111,7 +111,7 @@ class SimulatedFederation(Runnable):
         self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
         self.adversaries, self.spill = named_attacks({} if adversaries is None else adversaries), spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
-        self.monitor, self.mode, self.round_seconds = monitor, mode, round_seconds
+        self.monitor, self.round_seconds = monitor, round_seconds
         self.callbacks, self.name = check_callbacks(callbacks), "federation"
         self.parameters: Mapping[str, Any] | None = None
         """What trackers are told, where it is more than the settings here: of a spec, all of it."""
@@ -121,6 +121,7 @@ class SimulatedFederation(Runnable):
         given_task = task or Task()
         self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
         self.algorithm.check_metrics(self.task.own_metrics)
+        self.mode = mode_of(monitor, mode, self.task.own_metrics)
         self.model = None if model is None else copy.deepcopy(model)
         if model is not None:
             check_initialised(model)
@@ -151,17 +152,26 @@ class SimulatedFederation(Runnable):
         settings = ("seed", "clients_per_round", "evaluate_every", "patience", "round_seconds", "spill")
         own = {"clients": len(self.clients), **{name: getattr(self, name) for name in settings}}
         own |= {name: value for name in ("monitor", "mode") if (value := getattr(self, name)) is not None}
-        parameters = self.parameters or own | flattened({"engine": self.engine}) | flattened(self.algorithm)
+        parameters = self.parameters or {**own, **flattened({"engine": self.engine}), **self._algorithm}
         folder = None if recorder is None else recorder.folder
         return RunFacts(self.name, self.rounds, parameters, folder, resumed_after(recorder, state))
 
     def settings(self) -> dict[str, Any]:
         """What the numbers of a run depend on, as plain values, which `resume` compares."""
-        names = ("seed", "clients_per_round", "evaluate_every", "patience", "monitor", "mode", "spill")
+        names = ("seed", "clients_per_round", "evaluate_every", "patience", "monitor", "mode")
         own = {name: getattr(self, name) for name in names}
-        parts = {"adversaries": self.adversaries, "task": self.task}
+        return {**self._described, **own, **self._algorithm}
+
+    @cached_property
+    def _algorithm(self) -> Mapping[str, Any]:
+        """The algorithm as plain values. Read once: objects in it may be large, or count what they do."""
+        return flattened(self.algorithm)
+
+    @cached_property
+    def _described(self) -> Mapping[str, Any]:
+        """Clients, models, task and attacks as plain values; read once, too."""
         described = describe_federation(self.workload, self.engine, self.test, self.validation)
-        return {**described, **own, **flattened(parts), **flattened(self.algorithm)}
+        return {**described, **flattened({"adversaries": self.adversaries, "task": self.task})}
 
     def open(self, states: PrivateStates | None = None) -> AbstractContextManager[SimulatedSites]:
         """A context with the simulated sites."""
@@ -175,7 +185,8 @@ class SimulatedFederation(Runnable):
         """The server of this federation, for sites anywhere, with its own test set."""
         reached: Sites = Attacked(sites, self.adversaries, self.seed) if self.adversaries else sites
         mark = partial(mark_adversaries, adversaries=self.adversaries)
-        task = self.workload.learner.task
+        task, data = self.workload.learner.task, self.validation
+        own = data if isinstance(data, float) else server_set(self.model, self.workload.learner, data)
         return Federation(
             reached,
             self.algorithm,
@@ -184,20 +195,13 @@ class SimulatedFederation(Runnable):
             rounds=self.rounds,
             clients_per_round=self.clients_per_round,
             evaluate_every=self.evaluate_every,
-            selection=self.selection,
+            selection=Selection(self.monitor, self.mode, self.patience, own),
             round_seconds=self.round_seconds,
             seed=self.seed,
             classes=task.outputs if task.plain and task.targets == "classes" else None,
             metrics=task.metrics,
             annotate=mark if self.adversaries else lambda round: round,
         )
-
-    @property
-    def selection(self) -> Selection:
-        """How the best round is found."""
-        data = self.validation
-        own = data if isinstance(data, float) else server_set(self.model, self.workload.learner, data)
-        return Selection(self.monitor, self.mode, self.patience, own)
 
     @property
     def ids(self) -> tuple[ClientId, ...]:
@@ -209,10 +213,6 @@ class SimulatedFederation(Runnable):
         if self.model is not None:
             return self.model
         return model_of(next(creatable(self.clients, self.ids)), None)
-
-    def shared_model(self) -> nn.Module:
-        """What is shared, with the values that begin the run: the whole model, or the head."""
-        return shared_part(self.example, self.algorithm.sharing)
 
     def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
         algorithm, sharing = self.algorithm, self.algorithm.sharing

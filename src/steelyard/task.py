@@ -1,7 +1,7 @@
 """What a model is for: how it is called on a batch, what its outputs are, and what the targets mean.
 
 A batch is (inputs, targets). Inputs are a tensor, a tuple or a dict of tensors; targets are a tensor or None.
-Most tasks are recognised from the first batch (`client.task_fitting`), so that nobody has to write one.
+Most tasks are recognised from the first batch (`client.task_fitting`), so you need not write one.
 """
 
 import inspect

@@ -25,15 +25,19 @@ from torchmetrics.classification import (
     BinaryROC,
     MulticlassAccuracy,
     MulticlassAUROC,
+    MulticlassCohenKappa,
     MulticlassConfusionMatrix,
     MulticlassF1Score,
     MultilabelF1Score,
 )
 
 from steelyard.client.batch_scoring import fitted_metrics, own_sums
+from steelyard.components import build
 from steelyard.errors import InputError
+from steelyard.metrics import named
 from steelyard.metrics.own import OwnMetrics
 from steelyard.task import FittedTask
+from steelyard.texts import kebab
 
 COUNT = 50
 DRAW = torch.Generator().manual_seed(0)
@@ -314,3 +318,25 @@ def test_names_that_a_rule_uses_are_refused() -> None:
     for name in ("trust", "f1", "f1_2"):
         with pytest.raises(InputError, match=f"(?i)called '{name}': so it is; choose another name"):
             metrics.check_free([name], "so it is")
+
+
+def test_objects_of_torchmetrics_say_which_way_they_get_better() -> None:
+    metrics = OwnMetrics(
+        {
+            "agreement": MulticlassCohenKappa(3),
+            "error": MeanAbsoluteError(),
+            "each": MulticlassF1Score(3, average=None),
+            "margin": lambda outputs, targets: outputs.max(),
+        }
+    )
+    assert metrics.modes == {
+        "agreement": "max",
+        "error": "min",
+        **dict.fromkeys(("each_0", "each_1", "each_2"), "max"),
+    }
+
+
+@pytest.mark.parametrize("name", named.__all__)
+def test_metrics_that_a_spec_can_name_get_better_the_way_that_torchmetrics_says(name: str) -> None:
+    made = build("metrics", {"name": kebab(name)}, num_classes=6)
+    assert OwnMetrics({"mine": made}).modes == {"mine": named.MODES[name]}

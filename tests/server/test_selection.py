@@ -9,7 +9,7 @@ import torch
 
 from steelyard.errors import InputError, SelectionWarning
 from steelyard.server.aggregation import ServerState
-from steelyard.server.selection import Selection, usual_mode
+from steelyard.server.selection import Selection, best_of, usual_mode
 from steelyard.server.state import FederationState
 from steelyard.types import Message
 
@@ -43,7 +43,10 @@ def judged(selection: Selection, *rounds: dict[str, float]) -> FederationState:
         ("client_accuracy_sd", "min"),
         ("loss", "min"),
         ("test_loss", "min"),
-        ("kappa", None),
+        ("validation_kappa", "max"),
+        ("client_average_precision", "max"),
+        ("mean_absolute_error", "min"),
+        ("margin", None),
     ],
 )
 def test_known_metrics_know_which_way_they_get_better(metric: str, mode: str | None) -> None:
@@ -58,7 +61,7 @@ def test_the_best_round_is_that_of_the_smallest_loss_and_its_model_is_kept() -> 
     assert (found.best_round, found.monitor, found.stale) == (2, "validation_nll", 2)
     assert found.best_model is not None
     assert found.best_model.mean.tolist() == [2, 2]
-    best = Selection("nll", validation=0.1).best(found, torch.nn.Linear(1, 1))
+    best = best_of(found, None, torch.nn.Linear(1, 1))
     assert best.text == "best: round 2 by validation_nll 0.3"
 
 
@@ -118,15 +121,41 @@ def test_with_validation_data_nothing_warns_and_test_data_do_not_decide() -> Non
     metrics = {"accuracy": 0.9, "ece": 0.1, "validation_accuracy": 0.5, "validation_mse": 0.1}
     assert judged(Selection(validation=0.1), metrics).monitor == "validation_accuracy"
     assert judged(Selection("validation_accuracy", validation=0.1), metrics).monitor == "validation_accuracy"
-    assert judged(Selection("loss", validation=0.1), metrics).monitor == "loss", "of training"
-    with pytest.raises(InputError, match=r"no such metric on validation data .*validation_accuracy"):
-        judged(Selection("ece", validation=0.1), metrics)
+    for name in ("ece", "used"):
+        wanted = (
+            rf"{name}.* the metrics on validation data are: validation_accuracy, validation_mse; take one"
+        )
+        with pytest.raises(InputError, match=wanted):
+            judged(Selection(name, "min", validation=0.1), metrics)
+
+
+@pytest.mark.parametrize("monitor", ["loss", "test_loss", "validation_loss"])
+@pytest.mark.parametrize(
+    ("metrics", "name"),
+    [
+        ({"validation_accuracy": 0.5, "validation_nll": 0.7}, "validation_nll"),
+        ({"validation_mse": 0.5, "validation_r2": 0.7}, "validation_mse"),
+        ({"validation_loss": 0.5}, "validation_loss"),
+    ],
+)
+def test_the_loss_is_that_on_validation_data_if_there_are_any(
+    monitor: str, metrics: dict[str, float], name: str
+) -> None:
+    selection = Selection(monitor, validation=0.1)
+    kept = judged(selection, metrics)
+    assert (kept.monitor, kept.best_round) == (name, 1)
+    assert selection.begin(kept) is kept, "a resumed run knows the best round"
+    assert judged(Selection("loss"), {}).monitor == "loss", "of training"
 
 
 def test_a_metric_that_is_not_there_is_refused_after_the_first_evaluation() -> None:
-    with pytest.raises(InputError, match=r"'acuracy'.* after round 1, only: accuracy, loss, used; did you"):
+    with pytest.raises(
+        InputError, match=r"'acuracy'.* after round 1 the metrics are: accuracy, loss, used; did you"
+    ):
         judged(Selection("acuracy", "max"), {"accuracy": 0.5})
-    with pytest.raises(InputError, match=r"set monitor .* after round 1 there are: .*validation_kappa"):
+    with pytest.raises(
+        InputError, match=r"set monitor .* after round 1 the metrics .* are: validation_kappa"
+    ):
         judged(Selection(validation=0.1), {"validation_kappa": 0.5})
 
 
@@ -157,7 +186,7 @@ def test_what_a_state_says_of_another_metric_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"monitor": "kappa"}, "not known whether larger is better; set mode"),
+        ({"monitor": "margin"}, "not known whether larger is better; set mode"),
         ({"mode": "min"}, "monitor is not set"),
         ({"monitor": "nll", "mode": "least"}, "mode must be 'min' or 'max', not 'least'"),
         ({"monitor": "validation_nll"}, "there are no validation data; set validation"),

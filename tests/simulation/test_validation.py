@@ -10,6 +10,7 @@ import torch
 from small_federation import CLIENTS, Table, blobs, linear, run, weights
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torchmetrics.classification import MulticlassCohenKappa, MulticlassHingeLoss
 
 import steelyard as sy
 from steelyard.data.clients import Client, Population, as_clients
@@ -185,7 +186,7 @@ def test_test_data_choose_only_with_a_warning() -> None:
 def test_a_run_in_which_the_metric_never_comes_ends_after_the_first_evaluation() -> None:
     seen: list[int] = []
     federation = sy.Federation(CLIENTS, linear(), validation=0.25, monitor="ece", rounds=9, evaluate_every=2)
-    with pytest.raises(InputError, match=r"monitor is 'ece'.* after round 2, only: .*validation_nll"):
+    with pytest.raises(InputError, match=r"monitor is 'ece'.* after round 2 the metrics on .*validation_nll"):
         federation.run(lambda round: seen.append(round.number))
     assert seen == [1]
 
@@ -199,7 +200,7 @@ def test_a_run_in_which_the_metric_never_comes_ends_after_the_first_evaluation()
         ({"validation": (OWN[0][:, :1], OWN[1])}, "the validation set"),
         ({"validation": (OWN[0], OWN[1] + 7)}, "the validation set"),
         ({"validation": "oslo"}, "validation: give"),
-        ({"monitor": "kappa", "validation": 0.1}, "set mode"),
+        ({"monitor": "margin", "validation": 0.1}, "set mode"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any], words: str) -> None:
@@ -223,13 +224,14 @@ def test_where_only_heads_are_shared_clients_hold_out_and_the_best_model_is_the_
         sy.Federation(bodies.clients(), None, bodies.AVG, validation=OWN)
 
 
-def test_a_resumed_run_knows_the_best_round_of_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("monitor", ["nll", "loss"])
+def test_a_resumed_run_knows_the_best_round_of_before(monitor: str, tmp_path: Path) -> None:
     spec = {
         "rounds": 8,
         "data": {"clients": 3},
         "training": {"lr": 3.0},
         "validation": 0.2,
-        "monitor": "nll",
+        "monitor": monitor,
         "engine": "serial",
     }
     wanted = sy.run(spec, out=tmp_path / "whole")
@@ -274,6 +276,13 @@ def test_a_metric_of_the_users_own_can_choose(validation: Any) -> None:
         assert row["validation_right"] == pytest.approx(row["validation_accuracy"])
     values = [row["validation_right"] for row in result.history]
     assert (result.best_score, result.best_round) == (max(values), 1 + int(np.argmax(values)))
+
+
+def test_a_metric_of_torchmetrics_says_itself_which_way_it_gets_better() -> None:
+    metrics = {"agreement": MulticlassCohenKappa(3), "distance": MulticlassHingeLoss(3)}
+    for name, best in (("agreement", max), ("distance", min)):
+        result = run(monitor=name, metrics=metrics, validation=NOISY, rounds=4)
+        assert result.best_score == best(row[f"validation_{name}"] for row in result.history)
 
 
 class Inputs(Dataset[Tensor]):

@@ -1,16 +1,17 @@
 """A simulation in plain values, to notice that a run goes on with other data, models or another engine."""
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
+from steelyard.contents import Hasher, plain_settings, short_hash
 from steelyard.data.clients import Population
 from steelyard.data.examples import AnyExamples
 from steelyard.engines.base import Engine
 from steelyard.engines.workload import Workload
+from steelyard.layout import tensors_of
+from steelyard.sharing import Sharing
 from steelyard.texts import kebab
 
 SAME_BITS = ("serial", "pool", "ray")
@@ -23,7 +24,7 @@ def describe_federation(
     """Clients, data and models by number, name and shape; the values of data are not read."""
     return {
         "clients": len(workload.ids),
-        "the names of clients": _hash(workload.ids),
+        "the names of clients": short_hash(workload.ids),
         "training examples": sum(map(workload.size, workload.ids)),
         "test examples": None if test is None else len(test),
         "validation": validation if validation is None or isinstance(validation, float) else len(validation),
@@ -38,31 +39,31 @@ def _engine(engine: Engine) -> str:
 
 
 def _models(workload: Workload) -> dict[str, Any]:
-    """The models' names and shapes. Where layers are private, their first values matter, too."""
+    """The models' layers and shapes, and the values of all that the server does not send."""
     clients = {} if isinstance(workload.clients, Population) else workload.clients
     models = [client.model for client in clients.values() if client.model is not None]
     models += [] if workload.model is None else [workload.model]
-    found: dict[str, Any] = {"model": _hash(line for model in models for line in _shapes(model))}
-    if workload.has_private_layers:
-        found["the first values of the models"] = _hash(line for model in models for line in _values(model))
-    return found
+    sharing, classes = workload.learner.sharing, Hasher()
+    return {
+        "model": short_hash(line for model in models for line in _layers(model, classes)),
+        "the first values of what is not shared": short_hash(
+            Hasher().hash(_not_shared(model, sharing)) for model in models
+        ),
+    }
 
 
-def _shapes(model: nn.Module) -> list[str]:
-    return [f"{name} {list(value.shape)} {value.dtype}" for name, value in model.state_dict().items()]
+def _layers(model: nn.Module, classes: Hasher) -> Iterator[str]:
+    """The layers of a model, each with its class and plain settings, and the shapes of its tensors."""
+    for name, module in model.named_modules():
+        yield f"{name} {classes.hash(type(module))} {sorted(plain_settings(module).items())}"
+    for name, value in model.state_dict().items():
+        yield f"{name} {list(value.shape)} {value.dtype}"
 
 
-def _values(model: nn.Module) -> list[bytes]:
-    tensors = model.state_dict().values()
-    return [
-        value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for value in tensors
-    ]
-
-
-def _hash(parts: Iterable[str | bytes]) -> str:
-    """A short hash of texts or bytes in this order."""
-    digest = hashlib.sha256()
-    for part in parts:
-        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        digest.update(len(content).to_bytes(8, "little") + content)
-    return digest.hexdigest()[:12]
+def _not_shared(model: nn.Module, sharing: Sharing) -> Mapping[str, Tensor]:
+    """The first values of what stays with a client or comes with the model: private or frozen layers."""
+    tensors, layout = tensors_of(model), sharing.layout(model)
+    if sharing.has_private_layers:
+        return sharing.start(tensors, layout)
+    shared = {entry.name for entry in layout.entries}
+    return {name: value for name, value in tensors.items() if name not in shared}

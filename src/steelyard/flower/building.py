@@ -27,7 +27,7 @@ from steelyard.metrics.own import OwnMetrics
 from steelyard.runs.recorded_model import Inputs, RecordedModel
 from steelyard.seeds import seeded
 from steelyard.server.federation import Federation
-from steelyard.server.selection import Selection
+from steelyard.server.selection import Selection, mode_of
 from steelyard.server.selection import check as check_selection
 from steelyard.simulation import SimulatedFederation
 from steelyard.sites import Sites
@@ -75,7 +75,7 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
         rounds=spec.rounds,
         clients_per_round=spec.clients_per_round,
         evaluate_every=spec.evaluate_every,
-        selection=Selection(spec.monitor, spec.mode, spec.patience, validation),
+        selection=Selection(spec.monitor, _mode(spec, task), spec.patience, validation),
         round_seconds=round_seconds,
         seed=spec.seed,
         classes=settings.classes if algorithm.objective.targets == "classes" else None,
@@ -101,12 +101,11 @@ def check_server(spec: Spec, settings: Settings) -> None:
     else:
         if settings.validation is not None and spec.validation is not None:
             raise InputError("validation is set in the deployment and in the spec; take one of them out.")
-        check_selection(spec.monitor, spec.mode, (settings.validation or spec.validation) is not None)
-        model, task = (
-            _model_of(spec, settings.input_shape, settings.classes),
-            build_task(spec, settings.classes or 0),
-        )
+        task = build_task(spec, settings.classes or 0)
+        mode = _mode(spec, task)
+        check_selection(spec.monitor, mode, (settings.validation or spec.validation) is not None)
         build_algorithm(spec).check_metrics(task.own_metrics)
+        model = _model_of(spec, settings.input_shape, settings.classes)
         if settings.test is None and settings.validation is None:
             _metrics_without_data(task, model, settings)
     if (spec.clients_per_round or 1) > len(settings.sites):
@@ -133,6 +132,11 @@ def _metrics_without_data(task: Task, model: nn.Module, settings: Settings) -> O
         f"metric {wide[0]!r} has sums for each output of the model, and the server cannot count these; set "
         "input_shape, or name a test set, in deployment.toml."
     )
+
+
+def _mode(spec: Spec, task: Task) -> str | None:
+    """Whether the monitored metric is better when it is larger or smaller, where spec or metric says it."""
+    return mode_of(spec.monitor, spec.mode, task.own_metrics)
 
 
 def _check_dealt(federation: SimulatedFederation, settings: Settings) -> None:

@@ -4,6 +4,7 @@
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 __all__ = [
@@ -20,6 +21,20 @@ __all__ = [
 ]
 
 Average = Literal["micro", "macro", "weighted"]
+Mode = Literal["min", "max"]
+MODES: Mapping[str, Mode] = {
+    "auroc": "max",
+    "average_precision": "max",
+    "balanced_accuracy": "max",
+    "f1": "max",
+    "kappa": "max",
+    "matthews": "max",
+    "mean_absolute_error": "min",
+    "precision": "max",
+    "recall": "max",
+    "top_k": "max",
+}
+"""Whether each is better when it is larger ("max") or smaller ("min")."""
 
 
 def auroc(num_classes: int, thresholds: int = 200) -> Any:

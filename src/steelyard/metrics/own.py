@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.errors import InputError
+from steelyard.metrics.named import Mode
 from steelyard.metrics.summed import FROM_EXAMPLES, Array, MeanOf, Metric, Prepared, TorchMetric
 
 EVIDENCE = frozenset(
@@ -98,6 +99,16 @@ class OwnMetrics:
     def names(self) -> list[str]:
         """The names of all numbers that the metrics return."""
         return [each for name, metric in self.metrics.items() for each in metric.numbered(name)]
+
+    @cached_property
+    def modes(self) -> dict[str, Mode]:
+        """Whether a number is better when larger ("max") or smaller ("min"), where its metric says it."""
+        return {
+            each: metric.mode
+            for name, metric in self.metrics.items()
+            if metric.mode is not None
+            for each in metric.numbered(name)
+        }
 
     def compute(self, sums: Array) -> dict[str, float]:
         """The metrics by name, from sums over all examples; nan where a metric has no finite value."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.errors import InputError
+from steelyard.metrics.named import Mode
 
 Array = NDArray[np.float64]
 MAX_VALUES = 100  # numbers that one metric may return
@@ -33,6 +34,8 @@ class Metric:
     """Which of the sums are counts, and so never negative, [size]."""
     divisors: NDArray[np.int64]
     """The place of the sum that each sum is divided by to be a mean, or `FROM_EXAMPLES`, [size]."""
+    mode: Mode | None = None
+    """Whether it is better when it is larger ("max") or smaller ("min"); None: that is not known."""
     shape: tuple[int, ...] = ()
     """Of what the metric returns."""
 
@@ -121,6 +124,8 @@ class TorchMetric(Metric):
         whole = [np.full(state.numel(), not state.is_floating_point()) for state in states.values()]
         self.counts = np.concatenate([np.zeros(0, bool), *whole])
         self.divisors = np.full(self.size, FROM_EXAMPLES)
+        larger = getattr(metric, "higher_is_better", None)
+        self.mode = "max" if larger is True else "min" if larger is False else None
         self.for_two_classes = any(each.__name__.startswith("Binary") for each in type(metric).__mro__)
         self.shape = self._shape_of(np.zeros(self.size))
 

@@ -32,16 +32,16 @@ def environment() -> dict[str, Any]:
 def changes_since(path: Path) -> list[str]:
     """What differs from a recorded environment and can change the bits of a run, each in a few words."""
     try:
-        before = _that_matters(json.loads(path.read_text("utf-8")))
+        before = that_matters(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError, AttributeError):
         return [f"{path.name} cannot be read"]
-    now = _that_matters(environment())
+    now = that_matters(environment())
     return [
         f"{name} was {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
     ]
 
 
-def _that_matters(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def that_matters(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Without the number of cores and the kernel, which change no bit."""
     names = ("steelyard", "python", "processor", "cpu_capability")
     return {**{name: recorded.get(name) for name in names}, **dict(recorded.get("packages", {}))}

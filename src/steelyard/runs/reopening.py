@@ -42,6 +42,14 @@ def goes_on(run: Run, rounds: int, asked: bool) -> bool:
     return asked and is_finished(run) and rounds > done
 
 
+def would_differ(run: str, changed: Sequence[str], otherwise: str) -> InputError:
+    """The error for a run that would go on with other numbers; `otherwise` is how to go on nevertheless."""
+    return InputError(
+        f"{run} would not end with the numbers of an unbroken run: {', '.join(changed)}; undo that, or "
+        f"{otherwise}."
+    )
+
+
 def reopen(
     run: Run,
     changes: Callable[[Run], Sequence[str]],
@@ -78,10 +86,7 @@ def _locked(
     refuse_links(lock.folder)
     changed = changes(run)
     if changed and not anyway:
-        raise InputError(
-            f"{run.path} would not end with the numbers of an unbroken run: {', '.join(changed)}; undo that, "
-            "or continue with `--anyway` (in Python: `anyway=True`)."
-        )
+        raise would_differ(str(run.path), changed, "continue with `--anyway` (in Python: `anyway=True`)")
     state, problems = last_state(run, prepare())
     recorder = Recorder(run.path, after=0 if state is None else state.round, lock=lock)
     return Reopened(recorder, state, changed, problems)

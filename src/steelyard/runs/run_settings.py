@@ -1,10 +1,10 @@
-"""The settings of a run that a program made, kept in its record to notice later that one was changed."""
+"""The settings of a run that a program made, kept with it to notice later that one was changed."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from steelyard.runs.environment import changes_since
+from steelyard.runs.environment import changes_since, environment, that_matters
 from steelyard.runs.folder import ENVIRONMENT
 from steelyard.runs.reader import Run
 
@@ -14,6 +14,11 @@ SETTINGS = "settings"
 
 def to_json(settings: Mapping[str, Any]) -> str:
     return json.dumps(dict(settings))
+
+
+def with_environment(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the versions and the processor on which the numbers depend, too."""
+    return {**settings, **that_matters(environment())}
 
 
 def changes(run: Run, settings: Mapping[str, Any]) -> list[str]:

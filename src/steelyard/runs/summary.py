@@ -1,7 +1,6 @@
 """The summary of a recorded run as plain values, for the terminal, JSON and files."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -80,11 +79,14 @@ def flattened(settings: Any, place: str = "") -> dict[str, Any]:
     The name of a choice, or of a dataclass within another, stands for the whole.
     """
     if is_dataclass(settings) and not isinstance(settings, type):
-        name = {"name": type(settings).__name__} if place else {}
-        settings = name | {one.name: getattr(settings, one.name) for one in fields(settings)}
+        name = {"name": _text(type(settings)).rpartition(".")[2]} if place else {}
+        settings = name | {one.name: getattr(settings, one.name) for one in fields(settings) if one.init}
+    if settings is None or isinstance(settings, str | int | float):
+        return {place: settings}
+    if isinstance(settings, list | tuple):
+        return {place: json.dumps(settings, default=_text)}
     if not isinstance(settings, Mapping):
-        plain = settings is None or isinstance(settings, str | int | float)
-        return {place: settings if plain else json.dumps(settings, default=_text)}
+        return {place: _text(settings)}
     found: dict[str, Any] = {}
     for key, value in settings.items():
         found |= flattened(value, place if place and key == "name" else f"{place}.{key}".lstrip("."))
@@ -92,10 +94,10 @@ def flattened(settings: Any, place: str = "") -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """An object in words that are the same in every process."""
-    if isinstance(value, type) or hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+    """An object in words that are the same in every process, and others if the object is changed."""
+    from steelyard.contents import text_of  # needs torch, which takes time: tables of plain values do not
+
+    return text_of(value)
 
 
 def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from steelyard.server.rows import client_rows, correlation_metrics, round_metric
 from steelyard.server.score_screening import ScoreRules
 from steelyard.server.scoring import Evaluation, evaluate
 from steelyard.server.screening import Asked, Exchange, screen
-from steelyard.server.selection import Best, Selection, never_scored
+from steelyard.server.selection import Best, Selection, best_of, never_scored
 from steelyard.server.state import FederationState
 from steelyard.server.statistics import are_variances
 from steelyard.sharing import Sharing
@@ -265,7 +265,7 @@ class Federation:
         if state.best_model is None:
             return None
         model = shared_part(self.model, self.algorithm.sharing, state.best_model)
-        return self.selection.best(state, model)
+        return best_of(state, self.selection.mode, model)
 
     def _is_evaluated(self, number: int) -> bool:
         """Whether the model of a round is scored."""

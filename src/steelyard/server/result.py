@@ -79,6 +79,8 @@ class Result:
     """Clients that were often rejected or failed, and rounds that were skipped, a sentence each."""
     best: Best | None = None
     """The best round, where one was looked for: with `validation`, `monitor` or `patience`."""
+    settings: Mapping[str, Any] | None = None
+    """What the numbers depend on: settings, versions of packages; `federation.resume` compares them."""
 
     @property
     def best_model(self) -> nn.Module:

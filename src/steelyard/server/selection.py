@@ -1,4 +1,4 @@
-"""Which round has the best model, by one metric on data that nobody trains on, and when to stop.
+"""Which round has the best model, by one metric on data that are not trained on, and when to stop.
 
 Metrics on validation data have the prefix `validation_`. The data are the server's own set, or a share of the
 training data that each client holds out; then they are scores over the examples of all clients together. A
@@ -15,6 +15,8 @@ from typing import NamedTuple
 from torch import nn
 
 from steelyard.errors import InputError, SelectionWarning
+from steelyard.metrics import named
+from steelyard.metrics.named import Mode
 from steelyard.metrics.own import NO_METRICS, OwnMetrics
 from steelyard.server.score_screening import ByClient
 from steelyard.server.scoring import metrics_of, pooled_scores
@@ -23,11 +25,16 @@ from steelyard.sites import ServerTestSet
 from steelyard.types import Message
 
 PREFIX = "validation_"
-LARGER = {"accuracy", "balanced_accuracy", "shared_accuracy", "exact_match", "f1", "auroc", "auc", "r2"}
-LARGER |= {"precision", "recall"}
-SMALLER = {"nll", "ece", "brier", "mse", "mae", "rmse", "loss", "test_loss", "perplexity"}
+MODES: Mapping[str, Mode] = {
+    **named.MODES,
+    **dict.fromkeys(("accuracy", "shared_accuracy", "exact_match", "auc", "r2"), "max"),
+    **dict.fromkeys(("nll", "ece", "brier", "mse", "mae", "rmse", "loss", "test_loss", "perplexity"), "min"),
+}
+"""Whether a metric is better when it is larger ("max") or smaller ("min")."""
 USUAL = ("accuracy", "mse", "loss")
 """What is monitored on validation data unless `monitor` says it: the first that there is."""
+LOSSES = ("loss", "nll", "mse")
+"""What stands for "loss" on validation data: the first that there is."""
 USUAL_WITHOUT = ("accuracy", "mse", "test_loss", "client_accuracy", "client_mse", "client_test_loss", "loss")
 """The same without validation data: test data and, without any, the training loss."""
 ENDINGS = ("_weighted", "_worst10", "_min", "_max", "_balanced", "_own_mix", "_scaled")
@@ -53,7 +60,8 @@ class Selection:
     """How the best round is found. Nothing is kept, or scored, unless one of these is set."""
 
     monitor: str | None = None
-    """The metric. Without the prefix it is the one on validation data, if there are any."""
+    """The metric. Where there are validation data, it is the one on these, with the prefix or without. "loss"
+    is there the negative log-likelihood or, in regression, the mean squared error, if no loss is scored."""
     mode: str | None = None
     """"min" if a smaller value is better, "max" if a larger one is; None: as is usual for this metric."""
     patience: int | None = None
@@ -113,43 +121,51 @@ class Selection:
         value = metrics.get(state.monitor, math.nan if unscored else None)
         if value is None:
             return state
-        score = self.sign(state.monitor) * value
+        score = _sign(self.mode, state.monitor) * value
         if not (math.isfinite(score) and score > state.best):
             return replace(state, stale=state.stale + 1)
         model = state.server.evaluated_model
         return replace(state, best=score, stale=0, best_round=state.round, best_model=model)
 
-    def best(self, state: FederationState, model: nn.Module) -> Best:
-        """The best round of a state that has one; `model` is its model as a module."""
-        return Best(state.best_round, state.monitor, self.sign(state.monitor) * state.best, model)
-
-    def sign(self, metric: str) -> int:
-        mode = self.mode or usual_mode(metric)
-        return -1 if mode == "min" else 1
-
     def _names(self) -> tuple[str, ...]:
         """What the monitored metric may be called, in the order of preference."""
-        usual = USUAL_WITHOUT if self.validation is None else USUAL
-        names = usual if self.monitor is None else (self.monitor,)
         if self.validation is None:
-            return names
-        return tuple(f"{PREFIX}{name.removeprefix(PREFIX).removeprefix('test_')}" for name in names)
+            return USUAL_WITHOUT if self.monitor is None else (self.monitor,)
+        if self.monitor is None:
+            return tuple(f"{PREFIX}{name}" for name in USUAL)
+        name = self.monitor.removeprefix(PREFIX).removeprefix("test_")
+        return tuple(f"{PREFIX}{each}" for each in (LOSSES if name == "loss" else (name,)))
 
     def _found(
         self, round: int, trained: Mapping[str, float], metrics: Mapping[str, float], all_answered: bool
     ) -> str:
         """The metric to monitor, by the name that it has here; empty if it is not there yet."""
-        usable = set(metrics) if self.validation is None else {*trained, *_on_validation(metrics)}
-        wanted = [*self._names(), *([] if self.monitor is None else [self.monitor])]
-        name = next((each for each in wanted if each in usable), "")
-        if not name and self.monitor is None:
-            name = next((each for each in _on_validation(metrics) if usual_mode(each)), "")
+        usable = [each for each in metrics if self.validation is None or each.startswith(PREFIX)]
+        name = next((each for each in self._names() if each in usable), "")
         if name and self.validation is None and name not in trained:
             warnings.warn(_on_test(name, self.patience), SelectionWarning, stacklevel=2)
         may_come = not all_answered or "unscored" in metrics or f"{PREFIX}unscored" in metrics
-        if not name and not may_come and (self.monitor is not None or _on_validation(metrics)):
+        if not (name or may_come) and (self.monitor is not None or usable):
             raise _missing(self.monitor, round, usable, self.validation is not None)
         return name
+
+
+def best_of(state: FederationState, mode: str | None, model: nn.Module) -> Best:
+    """The best round of a state that has one; `model` is its model as a module."""
+    return Best(state.best_round, state.monitor, _sign(mode, state.monitor) * state.best, model)
+
+
+def _sign(mode: str | None, metric: str) -> int:
+    """-1 if a smaller value is better."""
+    return -1 if (mode or usual_mode(metric)) == "min" else 1
+
+
+def mode_of(monitor: str | None, mode: str | None, own: OwnMetrics) -> str | None:
+    """The mode as it was given, or else that of a metric of the user's own, if its object says it."""
+    if mode is not None or not isinstance(monitor, str):
+        return mode
+    name = monitor.removeprefix(PREFIX).removeprefix("client_")
+    return own.modes.get(name, own.modes.get(_plain(name)))
 
 
 def check(monitor: str | None, mode: str | None, has_validation: bool) -> None:
@@ -176,16 +192,16 @@ def check(monitor: str | None, mode: str | None, has_validation: bool) -> None:
 
 def usual_mode(metric: str) -> str | None:
     """Whether a metric is better when it is larger ("max") or smaller ("min"); None if that is not known."""
+    name = _plain(metric)
+    return "min" if name.endswith("_sd") else MODES.get(name)
+
+
+def _plain(metric: str) -> str:
+    """The name of a metric without what says on which data, and over which clients."""
     name = metric.removeprefix(PREFIX).removeprefix("client_")
     for ending in ENDINGS:
         name = name.removesuffix(ending)
-    if name.endswith("_sd"):
-        return "min"
-    return "max" if name in LARGER else "min" if name in SMALLER else None
-
-
-def _on_validation(metrics: Collection[str]) -> list[str]:
-    return [name for name in metrics if name.startswith(PREFIX)]
+    return name
 
 
 def _on_test(name: str, patience: int | None) -> str:
@@ -203,12 +219,10 @@ def never_scored(state: FederationState) -> str:
 
 
 def _missing(monitor: str | None, round: int, names: Collection[str], has_validation: bool) -> InputError:
-    there = ", ".join(sorted(names)) or "none"
-    if monitor is None:
-        return InputError(f"set monitor to the metric to choose by; after round {round} there are: {there}.")
-    near = get_close_matches(monitor, sorted(names), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
     where = " on validation data" if has_validation else ""
-    return InputError(
-        f"monitor is {monitor!r}, but there is no such metric{where} after round {round}, only: {there}{hint}"
-    )
+    there = f"after round {round} the metrics{where} are: {', '.join(sorted(names)) or 'none'}"
+    if monitor is None:
+        return InputError(f"set monitor to the metric to choose by; {there}.")
+    near = get_close_matches(monitor, sorted(names), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "; take one of them."
+    return InputError(f"monitor is {monitor!r}, but there is no such metric; {there}{hint}")

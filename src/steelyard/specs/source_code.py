@@ -5,13 +5,10 @@ import functools
 import hashlib
 import importlib.util
 import sys
-import sysconfig
 import uuid
 from pathlib import Path
 
-INSTALLED = frozenset(
-    Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")
-)
+from steelyard.importing import is_installed
 
 
 def source_hash(name: str) -> str:
@@ -35,7 +32,7 @@ def _sources(top: str) -> set[Path]:
     while waiting:
         for name in _imports(waiting.pop()) - seen:
             seen.add(name)
-            own = {path for path in _files(name) if not _is_installed(path)}
+            own = {path for path in _files(name) if not is_installed(path)}
             waiting += own - found
             found |= own
     return found
@@ -57,7 +54,7 @@ def _files(top: str) -> set[Path]:
 
 def _imports(path: Path) -> set[str]:
     """Top-level names that a file of the user imports, without Python's own."""
-    if path.suffix != ".py" or _is_installed(path):
+    if path.suffix != ".py" or is_installed(path):
         return set()
     try:
         nodes = list(ast.walk(ast.parse(path.read_bytes())))
@@ -66,10 +63,6 @@ def _imports(path: Path) -> set[str]:
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     members = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
     return {name.partition(".")[0] for name in (*plain, *members) if name} - sys.stdlib_module_names
-
-
-def _is_installed(path: Path) -> bool:
-    return not INSTALLED.isdisjoint(path.resolve().parents)
 
 
 @functools.cache
