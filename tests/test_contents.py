@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ class Lazy(Loss):
         return self.factor / 3
 
 
+@dataclass(frozen=True)
+class Settings:
+    names: list[str] = field(default_factory=list)
+    power: float = 1.0
+
+    def apply(self, value: float) -> float:
+        return value**self.power
+
+
 class Node:
     """An object that leads to itself."""
 
@@ -110,6 +120,8 @@ DIFFERENT: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "array": (lambda: np.arange(3), lambda: np.arange(3.0)),
     "shape": (lambda: torch.zeros(2, 3), lambda: torch.zeros(3, 2)),
     "class": (lambda: Other, lambda: Loss),
+    "dataclass": (lambda: Settings(["a"]), lambda: Settings(["b"])),
+    "its class": (lambda: Settings, lambda: Node),
     "circle": (lambda: Node(1.0), lambda: Node(2.0)),
     "numbers": (lambda: {"a": (1, math.inf)}, lambda: {"a": (1, math.nan)}),
     "half precision": (lambda: torch.ones(2, dtype=torch.bfloat16), lambda: torch.ones(2).half()),

@@ -168,7 +168,9 @@ def _is_metric(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
+    if isinstance(value, dict):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return all(map(_is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, PLAIN)
 
 
 def _is_readable(value: object) -> bool:

@@ -51,24 +51,21 @@ class Resumable(Runnable):
         A recorded run is recorded further in its folder; one that was not can be recorded from now on, with
         `out` or `recorder` as in `run`: its rounds so far are part of the record.
 
-        A changed setting, model or environment is refused, because the numbers would be others; `anyway` goes
-        on. Compared are settings, the layers of models, values that are not shared (frozen or private layers)
-        and the code and settings of your own losses, metrics, schedules, optimisers and other objects. What
-        cannot be seen: other examples of the same number, and what your code uses from elsewhere, such as
-        global variables, other functions and files.
+        What was changed is refused, because the numbers would be others; `anyway` goes on. Compared are the
+        environment, settings, layers of models, values that are not shared (frozen or private layers), and
+        the code and attributes of your own losses, metrics, schedules and other objects. Not compared are the
+        contents of data, and what your code uses from elsewhere: global variables, other functions, files.
         """
         planned, called = self._until(rounds), check_callbacks(callbacks)
         if isinstance(run, Result) and run.path is None:
             changed = planned._changes_since(run, anyway)
             kept = planned._recorder(out, recorder)
             result = planned._resume_result(run, observers, kept, called, progress, changed)
-        elif out is not None or recorder is not None:
-            raise InputError(
-                "the run is recorded in its folder and goes on there; leave out `out` and `recorder`."
-            )
-        else:
+        elif out is None and recorder is None:
             found = Run(run.path if isinstance(run, Run | Result) and run.path else str(run))
             result = planned._resume_folder(found, observers, called, progress, rounds is not None, anyway)
+        else:
+            raise InputError("the run goes on in its folder; leave out `out` and `recorder`.")
         result.warn()
         return result
 

@@ -92,10 +92,12 @@ class SimulatedFederation(Resumable):
                 all clients together. Where only the head is shared, it must be a share, and the best model is
                 the shared head.
             monitor: the metric by which the best model is chosen, such as "nll": on validation data if there
-                are any. By default it is accuracy, or mean squared error in regression, on validation data;
-                without such data, with a warning, on the common test set, or else the mean over the clients'
-                own test data; without any, the training loss.
+                are any; "loss" is then the nll, or mean squared error. By default it is accuracy, or mean
+                squared error in regression, on validation data; without such data, with a warning, on the
+                common test set, or else the mean over the clients' own test data; without any, the training
+                loss.
             mode: "min" or "max", for metrics of which it is not known whether smaller or larger is better.
+                Objects of torchmetrics say it themselves.
             patience: stop after this many evaluations without a better value of that metric.
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
             spill: keep the private states of clients in files, not in memory.

@@ -89,7 +89,7 @@ def test_the_server_has_a_validation_set_of_its_own(tmp_path: Path, monkeypatch:
     ("spec", "settings", "words"),
     [
         ({"validation": 0.1}, {"validation": "a:b"}, "in the deployment and in the spec"),
-        ({"monitor": "kappa"}, {}, "set mode"),
+        ({"monitor": "margin"}, {}, "set mode"),
         ({"monitor": "validation_nll"}, {}, "no validation data"),
     ],
 )
@@ -98,3 +98,7 @@ def test_a_deployment_that_cannot_choose_is_refused_before_it_starts(
 ) -> None:
     with pytest.raises(InputError, match=words):
         check_server(spec_of(**spec), settings_of(**settings))
+
+
+def test_a_metric_of_the_spec_says_which_way_it_gets_better() -> None:
+    check_server(spec_of(monitor="mine", metrics={"mine": "kappa"}), settings_of())

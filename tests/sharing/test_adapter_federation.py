@@ -137,6 +137,17 @@ def test_a_resumed_run_ends_with_the_same_bits(sharing: Adapter, tmp_path: Path)
     assert torch.equal(found.state.server.message.mean, expected)
 
 
+def test_a_run_is_not_resumed_with_another_frozen_weight_or_scaling() -> None:
+    result = federation(rounds=1).run()
+    other = network(2)
+    other[0].base_layer.weight.data += 1
+    with pytest.raises(InputError, match="the first values of what is not shared was"):
+        federation(model=other).resume(result)
+    with pytest.raises(InputError, match="model was"):
+        federation(model=network(2, alpha=8.0)).resume(result)
+    assert federation(model=network(2, seed=5)).resume(result, rounds=2).state.round == 2
+
+
 def test_names_in_a_spec_lead_here() -> None:
     from steelyard.specs import registry
 

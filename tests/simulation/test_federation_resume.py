@@ -23,6 +23,7 @@ from steelyard.runs import writer
 from steelyard.runs.folder import MODEL
 from steelyard.runs.run_settings import SETTINGS
 from steelyard.runs.writer import Recorder
+from steelyard.schedules import Schedule
 from steelyard.types import Round
 
 
@@ -192,6 +193,15 @@ def right(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs.argmax(1) == targets).float().mean()
 
 
+def falling(factor: float) -> Schedule:
+    """A schedule of one's own; the code of its class is another for another factor."""
+    body = f"    def decay(self, past, rounds):\n        return {factor} ** past"
+    found: dict[str, Any] = {"Schedule": Schedule, "__name__": __name__}
+    exec(f"class Falling(Schedule):\n{body}", found)
+    made: Schedule = found["Falling"]()
+    return made
+
+
 @pytest.mark.parametrize(
     ("before", "now"),
     [
@@ -214,6 +224,11 @@ def right(outputs: Tensor, targets: Tensor) -> Tensor:
             {"algorithm": {"training": sy.Training(steps=3, schedule=lambda progress: 1.0)}},
             {"algorithm": {"training": sy.Training(steps=3, schedule=lambda progress: 0.5)}},
             id="schedule",
+        ),
+        pytest.param(
+            {"algorithm": {"training": sy.Training(steps=3, schedule=falling(0.9))}},
+            {"algorithm": {"training": sy.Training(steps=3, schedule=falling(0.5))}},
+            id="class",
         ),
         pytest.param(
             {"training": {"lr": 0.1, "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}},
