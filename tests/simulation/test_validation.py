@@ -114,6 +114,16 @@ def test_a_population_knows_its_sizes_and_keeps_its_bits() -> None:
     assert weights(run(population, validation=0.25)) == weights(run(validation=0.25))
 
 
+def test_a_population_whose_clients_hold_examples_out_keeps_its_sizes() -> None:
+    def make(name: str) -> Client:
+        return Client(name, CLIENTS[name], held_out=OWN)
+
+    sizes = [len(CLIENTS[name][1]) for name in CLIENTS]
+    split = with_held_out(Population(CLIENTS, make, sizes), 0.25, 0)
+    assert isinstance(split, Population)
+    assert [split.size(name) for name in split] == [len(split[name].train) for name in split]
+
+
 def test_a_client_that_holds_examples_out_is_scored_on_these() -> None:
     clients = [Client(name, data, held_out=OWN) for name, data in CLIENTS.items()]
     result = run(clients, validation=0.25)

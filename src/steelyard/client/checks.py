@@ -191,8 +191,8 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
         raise InputError(f"{name} has targets that are infinite or not a number; leave those rows out.")
     if task.targets == "labels" and not bool(((targets == 0) | (targets == 1)).all()):
         raise InputError(
-            f"{name} has labels that are neither 0 nor 1; give such, or sy.Task(targets='loss') and a "
-            "loss of your own."
+            f"{name} has labels that are neither 0 nor 1; change them to 0 and 1, or give "
+            "sy.Task(targets='loss') and a loss of your own."
         )
     if task.targets == "numbers" and not numbers and task.plain:
         raise InputError(f"{name} has class numbers for targets, but the first client has numbers.")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,20 +12,14 @@ from torch import Tensor, nn
 from steelyard.client.batch_scoring import BATCH
 from steelyard.data.examples import AnyExamples
 from steelyard.metrics.accuracy import accuracy_by_mix
-from steelyard.metrics.scores import CLASS_SUMS, Scores, score
+from steelyard.metrics.scores import CLASS_SUMS, Scores
 from steelyard.metrics.temperature import fit_temperature
 from steelyard.seeds import seeded
 
-__all__ = ["BATCH", "held_out_scores", "own_test_scores", "predict"]
+__all__ = ["BATCH", "own_mix_scores", "predict", "with_temperature"]
 
 Observe = Callable[[Any, Any], None]
 """Called with the outputs and targets of every batch."""
-
-
-class Predict(Protocol):
-    """Predictions of a client's model on a data set; with `shared`, under the shared form of its head."""
-
-    def __call__(self, data: AnyExamples, shared: bool = False) -> Tensor: ...
 
 
 @torch.inference_mode()
@@ -55,33 +49,14 @@ def predict(
     return torch.cat(parts)
 
 
-def own_test_scores(
-    predict: Predict,
-    data: AnyExamples,
-    detail: bool,
-    labels: Tensor | None = None,
-    with_own: Callable[[Scores], Scores] = lambda scores: scores,
-) -> dict[str, Scores]:
-    """Scores on a client's own test data; `with_own` adds the sums of the user's own metrics.
-
-    `labels` [N], the client's training labels, are given where every client has a model of its own; then its
-    accuracy is also scored by its own mix of classes, and under the shared head.
-    """
-    predicted, targets = predict(data), data.labels
-    scores = {"test": with_own(score(predicted, targets, detail))}
-    if labels is not None and not targets.is_floating_point():
-        mix = accuracy_by_mix(predicted, targets, torch.bincount(labels))
-        scores["own_mix"] = Scores(np.array([1.0, mix, 0.0, 0.0, 0.0]), predicted.shape[1])
-        scores["shared"] = score(predict(data, shared=True), targets)
-    return scores
+def own_mix_scores(predicted: Tensor, targets: Tensor, trained: Tensor) -> Scores:
+    """Accuracy on a client's test data, weighted by the frequency of each class in its training labels."""
+    accuracy = accuracy_by_mix(predicted, targets, torch.bincount(trained))
+    return Scores(np.array([1.0, accuracy, 0.0, 0.0, 0.0]), predicted.shape[1])
 
 
-def held_out_scores(predict: Predict, data: AnyExamples) -> Scores:
-    """Scores on what a client holds out; of classes, with the temperature that fits these examples best."""
-    predicted = predict(data)
-    scores = score(predicted, data.labels)
-    if data.labels.is_floating_point():
-        return scores
-    log_temperature = math.log(fit_temperature(predicted, data.labels))
-    scores.values[CLASS_SUMS - 1] = scores.num_examples * log_temperature
-    return scores
+def with_temperature(scores: Scores, predicted: Tensor, targets: Tensor) -> Scores:
+    """Scores on what a client holds out, with the temperature that fits these examples best."""
+    values = scores.values.copy()
+    values[CLASS_SUMS - 1] = scores.num_examples * math.log(fit_temperature(predicted, targets))
+    return scores._replace(values=values)

@@ -1,6 +1,5 @@
 """A site: where one client's data, model and private state live. The same class simulated and remote."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from steelyard.client.batch_scoring import add_own_sums, score_batches, scored_at_once, total_scores
 from steelyard.client.checks import check_fit, check_models
 from steelyard.client.containment import run_contained
-from steelyard.client.evaluation import held_out_scores, own_test_scores, predict
+from steelyard.client.evaluation import own_mix_scores, predict, with_temperature
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Learner, Trained
 from steelyard.client.private_state import ClientStates, MemoryStates
@@ -75,78 +74,45 @@ class Site:
 
         Without `own_test`, on what the client holds out only.
         """
-        client = self.client
+        client, learner, kept = self.client, self.learner, state or self.working.start
         test = client.test if own_test and client.test is not None and len(client.test) else None
         held_out = client.held_out if client.held_out is not None and len(client.held_out) else None
         common = self.common if own_test else None
-        write = partial(self._write, model, state or self.working.start)
-        scored = self._plain_scores if self.learner.task.plain else self._scores_by_batch
-        return scored(write, test, common, held_out, detail)
+        scores: dict[str, Scores] = {}
+        if test is not None:
+            self._load(model, kept)
+            scores["test"], predicted = self._score(test, detail)
+            if learner.sharing.has_private_layers and scores["test"].kind in ("classes", "labels"):
+                if predicted is not None:
+                    scores["own_mix"] = own_mix_scores(predicted, test.labels, client.train.labels)
+                self._load(model, learner.sharing.without_private_head(kept))
+                scores["shared"], _ = self._score(test)
+        if common is not None:
+            self._load(model, kept)
+            scores["common"], _ = self._score(common)
+        if held_out is not None:
+            self._load(model, kept)
+            scores["held_out"], predicted = self._score(held_out)
+            if predicted is not None and scores["held_out"].classes:
+                scores["held_out"] = with_temperature(scores["held_out"], predicted, held_out.labels)
+        return scores
 
-    def _write(self, model: Message, kept: State, shared: bool = False) -> None:
-        """Load a shared model, with the client's private state; with `shared`, without its private head."""
-        sharing, layout = self.learner.sharing, self.working.layout or self.learner.layout
-        own = sharing.without_private_head(kept) if shared else kept
-        sharing.write(self.working.tensors, layout, model, own)
+    def _load(self, model: Message, state: State) -> None:
+        """Load a shared model, with a private state of the client."""
+        layout = self.working.layout or self.learner.layout
+        self.learner.sharing.write(self.working.tensors, layout, model, state)
 
-    def _plain_scores(
-        self,
-        write: Callable[..., None],
-        test: AnyExamples | None,
-        common: AnyExamples | None,
-        held_out: AnyExamples | None,
-        detail: bool,
-    ) -> dict[str, Scores]:
-        """Scores from the predictions of whole data sets."""
-        learner, metrics = self.learner, self.learner.task.metrics
+    def _score(self, data: AnyExamples, detail: bool = False) -> tuple[Scores, Tensor | None]:
+        """Scores on a data set. Of plain tensors, the predictions as well, which are made all at once."""
+        learner, task, model = self.learner, self.learner.task, self.working.model
+        if not task.plain:
+            size = scored_at_once(task, learner.training.batch_size)
+            return total_scores(score_batches(model, task, data, learner.seed, detail, size=size)), None
         sums: list[NDArray[np.float64]] = []
-
-        def predicted(data: AnyExamples, shared: bool = False) -> Tensor:
-            write(shared)
-            sums.clear()
-            observe = partial(add_own_sums, learner.task, sums) if metrics and not shared else None
-            return predict(self.working.model, data, learner.seed, slice(None), learner.own_code, observe)
-
-        def with_own(scores: Scores) -> Scores:
-            return scores._replace(own=np.sum(sums, axis=0)) if metrics else scores
-
-        scores: dict[str, Scores] = {}
-        labels = self.client.train.labels if learner.sharing.has_private_layers else None
-        if test is not None:
-            scores |= own_test_scores(predicted, test, detail, labels, with_own)
-        if common is not None:
-            scores["common"] = score(predicted(common), common.labels)
-        if held_out is not None:
-            scores["held_out"] = with_own(held_out_scores(predicted, held_out))
-        return scores
-
-    def _scores_by_batch(
-        self,
-        write: Callable[..., None],
-        test: AnyExamples | None,
-        common: AnyExamples | None,
-        held_out: AnyExamples | None,
-        detail: bool,
-    ) -> dict[str, Scores]:
-        """Scores of models whose inputs, outputs or targets are not plain tensors."""
-        learner, task = self.learner, self.learner.task
-        size = scored_at_once(task, learner.training.batch_size)
-
-        def scored(data: AnyExamples, detail: bool = False, shared: bool = False) -> Scores:
-            write(shared)
-            parts = score_batches(self.working.model, task, data, learner.seed, detail, size=size)
-            return total_scores(parts)
-
-        scores: dict[str, Scores] = {}
-        if test is not None:
-            scores["test"] = scored(test, detail)
-            if learner.sharing.has_private_layers:
-                scores["shared"] = scored(test, shared=True)
-        if common is not None:
-            scores["common"] = scored(common)
-        if held_out is not None:
-            scores["held_out"] = scored(held_out)
-        return scores
+        observe = partial(add_own_sums, task, sums) if task.metrics else None
+        predicted = predict(model, data, learner.seed, slice(None), learner.own_code, observe)
+        scores = score(predicted, data.labels, detail)
+        return (scores._replace(own=np.sum(sums, axis=0)) if sums else scores), predicted
 
 
 def profile_of(client: Client, learner: Learner, working: WorkingModel, classes: int) -> Profile:

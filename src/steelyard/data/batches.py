@@ -67,7 +67,7 @@ def _as_tensors(structure: Any, where: str) -> Any:
 
 
 def leaves(structure: Any, where: str = "inputs") -> Iterator[tuple[str, Any]]:
-    """Whatever is in tuples and dicts, with its place in words."""
+    """Each value of nested dicts, lists and tuples, with its place: ("inputs['ids'][0]", value)."""
     if isinstance(structure, Mapping):
         for key, part in structure.items():
             yield from leaves(part, f"{where}[{key!r}]")

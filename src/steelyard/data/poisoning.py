@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steelyard.attacks import Attack
 from steelyard.data.batches import whole_as_int64
+from steelyard.data.changed import with_each_changed
 from steelyard.data.clients import Client, Population
 from steelyard.data.examples import ArrayExamples, Examples
 from steelyard.errors import InputError
@@ -23,34 +24,25 @@ def poisoned(
     attacks = {client: attack for client, attack in adversaries.items() if attack.poisons}
     if not attacks:
         return clients
-    poison = Poison(clients, attacks, num_classes, seed)
-    if not isinstance(clients, Population):
-        return {client: poison(client) for client in clients}
-    _try_one(poison, min(attacks))
-    sizes = [clients.size(client) for client in clients]
-    return Population(clients.ids, poison, sizes, clients.keep).to(clients.dtype)
+    poison = Poison(attacks, num_classes, seed)
+    if isinstance(clients, Population):
+        _try_one(clients, poison)
+    return with_each_changed(clients, poison)
 
 
 @dataclass(frozen=True, eq=False)
 class Poison:
-    """Makes a client, with poisoned labels if it attacks. It is small, and goes to worker processes."""
+    """Poisons the training labels of clients that attack."""
 
-    clients: Mapping[ClientId, Client]
     attacks: Mapping[ClientId, Attack]
     num_classes: int
     seed: int
 
-    @property
-    def own_code(self) -> bool:
-        return not isinstance(self.clients, Population) or self.clients.own_code
-
-    def __call__(self, id: ClientId) -> Client:
-        # The poisoned population keeps its clients; the one below need not keep them too.
-        client = self.clients.create(id) if isinstance(self.clients, Population) else self.clients[id]
+    def __call__(self, id: ClientId, client: Client) -> Client:
         if id not in self.attacks:
             return client
-        data = client.train
         attack = self.attacks[id]
+        data = client.train
         if not isinstance(data, Examples | ArrayExamples) or not _are_classes(data.targets):
             raise InputError(
                 f"attack {type(attack).__name__} cannot change the labels of client {id!r}; give it (inputs, "
@@ -72,10 +64,11 @@ def _are_classes(targets: Tensor | None) -> bool:
     return targets is not None and not targets.is_floating_point() and targets.dtype != torch.bool
 
 
-def _try_one(poison: Poison, id: ClientId) -> None:
-    """Refuse an attack that cannot poison; a client that cannot be made will fail when it trains."""
+def _try_one(clients: Population, poison: Poison) -> None:
+    """Refuse an attack that cannot poison; a client that cannot be created will fail when it trains."""
+    first = min(poison.attacks)
     try:
-        poison(id)
+        poison(first, clients.create(first))
     except InputError:
         raise
     except Exception:

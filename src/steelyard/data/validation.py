@@ -3,12 +3,14 @@
 import copy
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import torch
 
+from steelyard.data.changed import with_each_changed
 from steelyard.data.clients import Client, Population
 from steelyard.data.dealing import num_held_out
 from steelyard.data.examples import AnyExamples, StreamExamples, examples
@@ -43,28 +45,31 @@ def with_held_out(clients: Mapping[ClientId, Client], share: float, seed: int) -
     A client that brings `held_out` examples keeps these, and all of its training examples. The draw depends
     on the seed and the client's id alone, so it is the same wherever the client is.
     """
-    split = Split(clients, share, seed)
+    return with_each_changed(clients, Split(share, seed), _sizes_after(clients, share))
+
+
+def _sizes_after(clients: Mapping[ClientId, Client], share: float) -> list[int] | None:
+    """The training examples that are left to each client of a population.
+
+    Its first client shows whether its clients bring `held_out` examples: then all of them are left.
+    """
     if not isinstance(clients, Population):
-        return {client: split(client) for client in clients}
-    sizes = [size - num_held_out(size, share) for size in map(clients.size, clients)]
-    return Population(clients.ids, split, sizes, clients.keep).to(clients.dtype)
+        return None
+    sizes = [clients.size(id) for id in clients]
+    with suppress(Exception):  # a client that cannot be created fails by name in a round
+        if any(sizes) and clients.create(clients.ids[0]).held_out is not None:
+            return sizes
+    return [size - num_held_out(size, share) for size in sizes]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Split:
-    """Makes a client that holds examples out. It is small, and goes to worker processes."""
+    """Holds a share of a client's training examples out."""
 
-    clients: Mapping[ClientId, Client]
     share: float
     seed: int
 
-    @property
-    def own_code(self) -> bool:
-        return not isinstance(self.clients, Population) or self.clients.own_code
-
-    def __call__(self, id: ClientId) -> Client:
-        # The new population keeps its clients; the one below need not keep them too.
-        client = self.clients.create(id) if isinstance(self.clients, Population) else self.clients[id]
+    def __call__(self, id: ClientId, client: Client) -> Client:
         if client.held_out is not None:
             return client
         data = client.train
