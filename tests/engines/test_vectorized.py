@@ -178,6 +178,25 @@ class Steering(nn.Module):
         return outputs if outputs.sum() > 0 else -outputs
 
 
+class Changing(nn.Module):
+    """Keeps a moving average of its outputs, in a parameter that is not trained or in another buffer."""
+
+    def __init__(self, buffer: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.average = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.register_buffer("other", torch.zeros(3) if buffer else None)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(inputs.flatten(1))
+        with torch.no_grad():
+            if self.other is None:
+                self.average.mul_(0.9).add_(outputs.mean(0))
+            elif self.training:
+                self.other = 0.9 * self.other + outputs.mean(0)
+        return outputs
+
+
 class Alone(CrossEntropy):
     def bind(self, local: Local) -> LocalLoss:
         return super().bind(local)._replace(losses=None)
@@ -191,6 +210,8 @@ class Alone(CrossEntropy):
         ({"model": nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 3))}, "batch normalisation"),
         ({"model": nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(6, 3))}, "random"),
         ({"model": Steering()}, "control flow"),
+        ({"model": Changing(buffer=False)}, "parameters that are not trained"),
+        ({"model": Changing(buffer=True)}, "the model changes buffers"),
     ],
 )
 def test_what_cannot_be_trained_together_is_refused_with_the_reason(

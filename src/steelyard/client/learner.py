@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from steelyard.client.gradients import Loss, grouped, make_gradients
 from steelyard.client.optimizers import make_step
-from steelyard.client.working_model import WorkingModel, working_copy_of
+from steelyard.client.working_model import (
+    FrozenParameters,
+    WorkingModel,
+    frozen_parameters,
+    working_copy_of,
+)
 from steelyard.data.batches import Batch
 from steelyard.data.examples import AnyExamples, StreamExamples
 from steelyard.errors import InputError
@@ -51,7 +56,10 @@ class Learner:
         """A copy of a model to train and predict in, with the layout of what travels."""
         layout = self.sharing.layout(model)
         start = self.sharing.start(tensors_of(model), layout)
-        return replace(working_copy_of(model), layout=layout, start=start)
+        copied = working_copy_of(model)
+        private = self.sharing.has_private_layers  # these are in the private states, frozen ones as well
+        frozen = FrozenParameters() if private else frozen_parameters(copied.model, model, layout)
+        return replace(copied, layout=layout, start=start, frozen=frozen)
 
     def train(
         self,
@@ -68,10 +76,9 @@ class Learner:
         """
         layout, count = working.layout or self.layout, len(data)
         kept = state or working.start
-        self.sharing.write(working.tensors, layout, broadcast.message, kept)
-        if not working.model.training:
-            working.model.train()
-        with seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code):
+        self.load(working, broadcast.message, kept)
+        drawing = seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code)
+        with drawing, working.training():
             local = Local(
                 working.model,
                 working.parameters,
@@ -105,6 +112,12 @@ class Learner:
         metrics["steps"] = float(len(losses))
         kept = self.sharing.keep(working.tensors, layout)
         return Trained(Reply(client, update, count, metrics), kept)
+
+    def load(self, working: WorkingModel, message: Message, kept: State) -> None:
+        """Give a working model the values of a shared model and of a client's private state."""
+        working.put_back()
+        working.frozen.reset()
+        self.sharing.write(working.tensors, working.layout or self.layout, message, kept)
 
     @contextmanager
     def came_down(

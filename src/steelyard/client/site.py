@@ -80,37 +80,31 @@ class Site:
         common = self.common if own_test else None
         scores: dict[str, Scores] = {}
         if test is not None:
-            self._load(model, kept)
-            scores["test"], predicted = self._score(test, detail)
+            scores["test"], predicted = self._score(model, kept, test, detail)
             if learner.sharing.has_private_layers and scores["test"].kind in ("classes", "labels"):
                 if predicted is not None:
                     scores["own_mix"] = own_mix_scores(predicted, test.labels, client.train.labels)
-                self._load(model, learner.sharing.without_private_head(kept))
-                scores["shared"], _ = self._score(test)
+                scores["shared"], _ = self._score(model, learner.sharing.without_private_head(kept), test)
         if common is not None:
-            self._load(model, kept)
-            scores["common"], _ = self._score(common)
+            scores["common"], _ = self._score(model, kept, common)
         if held_out is not None:
-            self._load(model, kept)
-            scores["held_out"], predicted = self._score(held_out)
+            scores["held_out"], predicted = self._score(model, kept, held_out)
             if predicted is not None and scores["held_out"].classes:
                 scores["held_out"] = with_temperature(scores["held_out"], predicted, held_out.labels)
         return scores
 
-    def _load(self, model: Message, state: State) -> None:
-        """Load a shared model, with a private state of the client."""
-        layout = self.working.layout or self.learner.layout
-        self.learner.sharing.write(self.working.tensors, layout, model, state)
-
-    def _score(self, data: AnyExamples, detail: bool = False) -> tuple[Scores, Tensor | None]:
-        """Scores on a data set. Of plain tensors, the predictions as well, which are made all at once."""
-        learner, task, model = self.learner, self.learner.task, self.working.model
+    def _score(
+        self, model: Message, kept: State, data: AnyExamples, detail: bool = False
+    ) -> tuple[Scores, Tensor | None]:
+        """Scores of a shared model with a private state; of plain tensors, the predictions as well."""
+        learner, task, module = self.learner, self.learner.task, self.working.model
+        learner.load(self.working, model, kept)
         if not task.plain:
             size = scored_at_once(task, learner.training.batch_size)
-            return total_scores(score_batches(model, task, data, learner.seed, detail, size=size)), None
+            return total_scores(score_batches(module, task, data, learner.seed, detail, size=size)), None
         sums: list[NDArray[np.float64]] = []
         observe = partial(add_own_sums, task, sums) if task.metrics else None
-        predicted = predict(model, data, learner.seed, slice(None), learner.own_code, observe)
+        predicted = predict(module, data, learner.seed, slice(None), learner.own_code, observe)
         scores = score(predicted, data.labels, detail)
         return (scores._replace(own=np.sum(sums, axis=0)) if sums else scores), predicted
 

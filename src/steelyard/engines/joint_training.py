@@ -50,13 +50,14 @@ class StackedModel(nn.Module):
         for module in self.base.modules():
             if type(module) is nn.Linear:
                 module.__class__ = _Linear
-        parameters, buffers = dict(self.base.named_parameters()), dict(self.base.named_buffers())
+        parameters, self.constants = dict(self.base.named_parameters()), dict(self.base.named_buffers())
         self.stacks = {
             name: parameter.detach().expand(width, *parameter.shape).clone()
             for name, parameter in parameters.items()
         }
         self.rows = [
-            {**{name: stack[row] for name, stack in self.stacks.items()}, **buffers} for row in range(width)
+            {**{name: stack[row] for name, stack in self.stacks.items()}, **self.constants}
+            for row in range(width)
         ]
         self.trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
         self.use(width)
@@ -65,6 +66,14 @@ class StackedModel(nn.Module):
         """Use the first few copies; returns the parameters that are trained, [count, ...] each."""
         self.leaves = {name: stack[:count].detach() for name, stack in self.stacks.items()}
         return [self.leaves[name].requires_grad_() for name in self.trained]
+
+    def changes_itself(self) -> bool:
+        """Whether a call has changed frozen parameters, or put other tensors in the places of buffers."""
+        named, buffers = dict(self.base.named_parameters()), dict(self.base.named_buffers())
+        frozen = {name: stack for name, stack in self.stacks.items() if name not in self.trained}
+        return any(buffers.get(name) is not buffer for name, buffer in self.constants.items()) or any(
+            not torch.equal(stack, named[name].expand_as(stack)) for name, stack in frozen.items()
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [J·B, ...] and outputs [J·B, C], client by client."""
@@ -103,6 +112,8 @@ def why_not_stacked(learner: Learner, model: nn.Module, inputs: Tensor, targets:
             _mean_losses(local_loss.losses, inputs, targets.view(2, 2))
             if digest_of_others() != before:
                 return "the model draws from numpy or `random`, which would be the same for all clients"
+        if stacked.changes_itself():
+            return "the model changes buffers, or parameters that are not trained"
     except Exception as error:
         return str(error).strip().splitlines()[0].rstrip(".")
     return None

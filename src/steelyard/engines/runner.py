@@ -85,9 +85,9 @@ class SiteRunner:
 
     def _common_model(self, model: Message) -> WorkingModel:
         """The working model with the values of a shared model."""
-        learner, working = self.workload.learner, self.working
+        working = self.working
         assert working is not None
-        learner.sharing.write(working.tensors, working.layout or learner.layout, model, working.start)
+        self.workload.learner.load(working, model, working.start)
         return working
 
     def score_common(

@@ -17,7 +17,8 @@ class Trainable(WholeModel):
     """Share only the parameters that are trained; frozen ones come with the model and are never sent.
 
     Floating-point buffers (BatchNorm's running statistics) are shared as in `whole-model` or, with `buffers =
-    "fixed"`, keep the values that came with the model. All clients must have the same frozen values.
+    "fixed"`, keep the values that came with the model. All clients must have the same frozen values. If a
+    model changes them when it is called (a codebook), its next training begins with the first values again.
     """
 
     buffers: Buffers = "shared"
