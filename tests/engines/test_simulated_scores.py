@@ -219,3 +219,39 @@ def squared_error() -> Any:
     from steelyard.objectives import SquaredError
 
     return Algorithm(SquaredError())
+
+
+class Counting(nn.Module):
+    """Counts the examples that it predicts."""
+
+    predicted = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(5, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        Counting.predicted += 0 if self.training else len(inputs)
+        outputs: Tensor = self.linear(inputs)
+        return outputs
+
+
+def test_the_common_test_set_is_predicted_once_also_with_own_metrics_and_a_temperature() -> None:
+    clients = [Client("oslo", TRAIN, held_out=(INPUTS[:20], TARGETS[:20]))]
+    federation = SimulatedFederation(
+        clients,
+        Counting(),
+        test=(INPUTS, TARGETS),
+        engine=Serial(),
+        rounds=1,
+        metrics={"sure": lambda outputs, targets: outputs.softmax(1).amax(1)},
+    )
+    Counting.predicted = 0
+    result = federation.run()
+    assert Counting.predicted == 300 + 20
+    assert {"sure", "temperature", "nll_scaled"} <= result.history[-1].keys()
+    with torch.inference_mode():
+        assert result.history[-1]["sure"] == pytest.approx(
+            float(result.model(INPUTS).softmax(1).amax(1).mean())
+        )

@@ -125,11 +125,6 @@ def all_ignored(task: FittedTask, targets: Any) -> bool:
     return not targets.is_floating_point() and bool((targets == task.ignore_index).all())
 
 
-def add_own_sums(task: FittedTask, sums: list[NDArray[np.float64]], outputs: Tensor, targets: Tensor) -> None:
-    """Append the sums of a batch of plain outputs and targets."""
-    sums.append(own_sums(task, outputs, targets, len(targets)))
-
-
 def _loss(task: FittedTask, outputs: Any, shown: Any, targets: Any) -> float:
     value = own_loss(outputs) if task.loss is None else task.loss(shown, targets).mean()
     return float("nan") if value is None else float(value)

@@ -2,21 +2,23 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from steelyard.client.batch_scoring import BATCH
+from steelyard.client.batch_scoring import BATCH, own_sums
+from steelyard.client.learner import Learner
 from steelyard.data.examples import AnyExamples
 from steelyard.metrics.accuracy import accuracy_by_mix
-from steelyard.metrics.scores import CLASS_SUMS, Scores
+from steelyard.metrics.scores import CLASS_SUMS, NO_SUMS, Scores
 from steelyard.metrics.temperature import fit_temperature
 from steelyard.seeds import seeded
 
-__all__ = ["BATCH", "own_mix_scores", "predict", "with_temperature"]
+__all__ = ["BATCH", "Predicted", "own_mix_scores", "predict", "predict_all", "with_temperature"]
 
 Observe = Callable[[Any, Any], None]
 """Called with the outputs and targets of every batch."""
@@ -47,6 +49,31 @@ def predict(
                 observe(outputs, targets)
             parts.append(outputs if targets.is_floating_point() else F.log_softmax(outputs, dim=1))
     return torch.cat(parts)
+
+
+class Predicted(NamedTuple):
+    """Predictions on a data set, [N, C], and what each batch adds to the sums of the user's own metrics."""
+
+    outputs: Tensor
+    sums: list[NDArray[np.float64]]
+
+    @property
+    def own(self) -> NDArray[np.float64]:
+        """The sums of the user's own metrics."""
+        return np.sum(self.sums, axis=0) if self.sums else NO_SUMS
+
+
+def predict_all(
+    model: nn.Module, learner: Learner, data: AnyExamples, rows: slice = slice(None)
+) -> Predicted:
+    """Predictions and the sums of own metrics, in one pass over a data set of plain tensors."""
+    task, sums = learner.task, list[NDArray[np.float64]]()
+
+    def observe(outputs: Tensor, targets: Tensor) -> None:
+        sums.append(own_sums(task, outputs, targets, len(targets)))
+
+    watch = observe if task.metrics else None
+    return Predicted(predict(model, data, learner.seed, rows, learner.own_code, watch), sums)
 
 
 def own_mix_scores(predicted: Tensor, targets: Tensor, trained: Tensor) -> Scores:

@@ -1,17 +1,14 @@
 """A site: where one client's data, model and private state live. The same class simulated and remote."""
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.client.batch_scoring import add_own_sums, score_batches, scored_at_once, total_scores
+from steelyard.client.batch_scoring import score_batches, scored_at_once, total_scores
 from steelyard.client.checks import check_fit, check_models
 from steelyard.client.containment import run_contained
-from steelyard.client.evaluation import own_mix_scores, predict, with_temperature
+from steelyard.client.evaluation import own_mix_scores, predict_all, with_temperature
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Learner, Trained
 from steelyard.client.private_state import ClientStates, MemoryStates
@@ -102,11 +99,9 @@ class Site:
         if not task.plain:
             size = scored_at_once(task, learner.training.batch_size)
             return total_scores(score_batches(module, task, data, learner.seed, detail, size=size)), None
-        sums: list[NDArray[np.float64]] = []
-        observe = partial(add_own_sums, task, sums) if task.metrics else None
-        predicted = predict(module, data, learner.seed, slice(None), learner.own_code, observe)
-        scores = score(predicted, data.labels, detail)
-        return (scores._replace(own=np.sum(sums, axis=0)) if sums else scores), predicted
+        found = predict_all(module, learner, data)
+        scores = score(found.outputs, data.labels, detail)
+        return (scores._replace(own=found.own) if found.sums else scores), found.outputs
 
 
 def profile_of(client: Client, learner: Learner, working: WorkingModel, classes: int) -> Profile:

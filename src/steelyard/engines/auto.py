@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from steelyard.client.evaluation import Predicted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
@@ -83,7 +82,7 @@ class AutoSites(SimulatedSites):
                 log.info("engine: %s", self.about)
         yield from (self.pool or self.serial).work(broadcast, train, requests, deadline, meanwhile)
 
-    def predict_common(self, model: Message) -> Tensor:
+    def predict_common(self, model: Message) -> Predicted:
         return (self.pool or self.serial).predict_common(model)
 
     def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:

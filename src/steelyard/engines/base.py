@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
 
 from steelyard.client.batch_scoring import total_scores
+from steelyard.client.evaluation import Predicted
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
@@ -60,7 +60,7 @@ class SimulatedSites(ABC):
 
     def __init__(self, workload: Workload, states: PrivateStates) -> None:
         self.workload, self.states = workload, states
-        self._predicted: tuple[Message, Tensor] | None = None
+        self._predicted: tuple[Message, Predicted] | None = None
         self._terms: Terms | None = None
         self._sorted: tuple[Sequence[ClientId], Members] | None = None
 
@@ -144,14 +144,14 @@ class SimulatedSites(ABC):
         """
 
     @abstractmethod
-    def predict_common(self, model: Message) -> Tensor:
-        """Predictions of a shared model on the common test set, [N, C]."""
+    def predict_common(self, model: Message) -> Predicted:
+        """Predictions of a shared model on the common test set."""
 
     @abstractmethod
     def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
         """Scores of a shared model on each batch of the common test set."""
 
-    def common_predictions(self, model: Message) -> Tensor:
+    def common_predictions(self, model: Message) -> Predicted:
         """Predictions on the common test set, made once for each model: the server and clients need them."""
         if self._predicted is None or self._predicted[0] is not model:
             self._predicted, self._terms = (model, self.predict_common(model)), None
@@ -159,7 +159,7 @@ class SimulatedSites(ABC):
 
     def common_terms(self, model: Message) -> Terms:
         """What each example of the common test set adds to scores."""
-        predicted = self.common_predictions(model)
+        predicted = self.common_predictions(model).outputs
         if self._terms is None:
             assert self.workload.test is not None
             self._terms = terms_of(predicted, self.workload.test.labels)
@@ -189,12 +189,10 @@ class SharedTest:
         assert test is not None
         if not task.plain:
             return total_scores(self.sites.score_common(model, temperature))
+        found = self.sites.common_predictions(model)
         if temperature != 1:
-            return score(self.sites.common_predictions(model), test.labels, True, temperature)
-        scores = self.sites.common_terms(model).sum(detail=True)
-        if not task.metrics:
-            return scores
-        return scores._replace(own=total_scores(self.sites.score_common(model)).own)
+            return score(found.outputs, test.labels, True, temperature)
+        return self.sites.common_terms(model).sum(detail=True)._replace(own=found.own)
 
 
 def readable(predicted: T | Failure) -> T:

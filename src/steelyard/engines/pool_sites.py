@@ -17,9 +17,8 @@ from multiprocessing.connection import wait
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from steelyard.client.evaluation import BATCH
+from steelyard.client.evaluation import BATCH, Predicted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
@@ -32,8 +31,7 @@ from steelyard.engines.worker import (
     Begin,
     Evaluate,
     Job,
-    PredictCommon,
-    ScoreCommon,
+    OnCommon,
     Train,
     arrays,
     tensors,
@@ -163,12 +161,13 @@ class PoolSites(SimulatedSites):
         share = -(-clients // self.count)
         self.chunk = max(1, min(share, int(CHUNK_SECONDS * max(share, 1) / seconds)))
 
-    def predict_common(self, model: Message) -> Tensor:
-        parts = self._on_common(model, [PredictCommon(rows) for rows in self._shares()])
-        return torch.cat([torch.from_numpy(part) for part in parts])
+    def predict_common(self, model: Message) -> Predicted:
+        parts = self._on_common(model, [OnCommon(rows) for rows in self._shares()])
+        outputs = torch.cat([torch.from_numpy(part) for part, _ in parts])
+        return Predicted(outputs, [each for _, sums in parts for each in sums])
 
     def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
-        parts = self._on_common(model, [ScoreCommon(rows, temperature) for rows in self._shares()])
+        parts = self._on_common(model, [OnCommon(rows, temperature) for rows in self._shares()])
         return [scores for part in parts for scores in part]
 
     def _shares(self) -> list[slice]:
@@ -180,7 +179,7 @@ class PoolSites(SimulatedSites):
         share = BATCH * -(-len(test) // (BATCH * self.count))
         return [slice(start, start + share) for start in range(0, len(test), share)]
 
-    def _on_common(self, model: Message, jobs: Sequence[PredictCommon | ScoreCommon]) -> list[Any]:
+    def _on_common(self, model: Message, jobs: Sequence[OnCommon]) -> list[Any]:
         """What comes of jobs on the common test set, in the order of its rows."""
         self._prepare(model, 0)
         parts = {job.rows.start: readable(answer) for job, answer in self._run(jobs, Deadline(None))}

@@ -33,8 +33,7 @@ from steelyard.engines.worker import (
     Begin,
     Evaluate,
     Job,
-    PredictCommon,
-    ScoreCommon,
+    OnCommon,
     Train,
     do,
     keep_memory,
@@ -43,7 +42,7 @@ from steelyard.engines.worker import (
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, SteelyardError
 from steelyard.seeds import others_restored
-from steelyard.types import Broadcast, Failure, Message
+from steelyard.types import Broadcast, Message
 
 START_SECONDS = 600.0  # to wait for a first worker: a cluster may have to start a machine for it
 
@@ -274,9 +273,9 @@ class RaySites(PoolSites):
 
     def _take(self, job: Job, answer: Any) -> Any:
         """An answer in the form that a worker of the pool gives; updates are copied into their rows."""
-        if isinstance(job, PredictCommon):
-            return answer if isinstance(answer, Failure) else answer.copy()  # Ray's own memory is read-only
-        if isinstance(job, Evaluate | ScoreCommon):
+        if isinstance(job, OnCommon) and isinstance(answer, tuple):  # Ray's own memory is read-only
+            return answer[0].copy(), answer[1]
+        if isinstance(job, Evaluate | OnCommon):
             return answer
         assert self.buffers is not None
         for name, rows in answer[1].items():

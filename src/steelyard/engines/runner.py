@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from torch import Tensor
-
 from steelyard.client.batch_scoring import score_batches, scored_at_once
 from steelyard.client.containment import run_contained
-from steelyard.client.evaluation import predict
+from steelyard.client.evaluation import Predicted, predict_all
 from steelyard.client.learner import Trained
 from steelyard.client.models import model_of
 from steelyard.client.private_state import MemoryStates
@@ -73,15 +71,15 @@ class SiteRunner:
     ) -> dict[str, Scores]:
         return self.site(client).evaluate(model, state, detail, own_test)
 
-    def predict_common(self, model: Message, rows: slice = slice(None)) -> Tensor | Failure:
-        """Predictions on rows of the common test set, [N, C]."""
+    def predict_common(self, model: Message, rows: slice = slice(None)) -> Predicted | Failure:
+        """Predictions on rows of the common test set."""
         work = partial(self._predict_common, model, rows)
         return run_contained("the common test set", "evaluating", work, self.own_code)
 
-    def _predict_common(self, model: Message, rows: slice) -> Tensor:
+    def _predict_common(self, model: Message, rows: slice) -> Predicted:
         learner, data = self.workload.learner, self.workload.common_test
         assert data is not None
-        return predict(self._common_model(model).model, data, learner.seed, rows, learner.own_code)
+        return predict_all(self._common_model(model).model, learner, data, rows)
 
     def _common_model(self, model: Message) -> WorkingModel:
         """The working model with the values of a shared model."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from torch import Tensor
-
+from steelyard.client.evaluation import Predicted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.base import Deadline, Scored, SimulatedSites, nothing, readable
@@ -62,7 +61,7 @@ class SerialSites(SimulatedSites):
                 found = self.runner.evaluate_group(model, [client], [state], own_test, detail)[0]
                 yield found if isinstance(found, Failure) else Scored(client, found)
 
-    def predict_common(self, model: Message) -> Tensor:
+    def predict_common(self, model: Message) -> Predicted:
         with others_restored():
             return readable(self.runner.predict_common(model))
 

@@ -70,38 +70,21 @@ class Evaluate(NamedTuple):
         return [Failure(client, stage, reason) for client in self.clients]
 
 
-class PredictCommon(NamedTuple):
-    """Predict some rows of the common test set."""
+class OnCommon(NamedTuple):
+    """Predict some rows of the common test set or, with a temperature, score their batches."""
 
     rows: slice
+    temperature: float | None = None
 
-    def singles(self) -> "list[PredictCommon]":
+    def singles(self) -> "list[OnCommon]":
         return [self]
 
     def failed(self, stage: str, reason: str) -> Failure:
         return Failure("the common test set", stage, reason)
 
 
-class ScoreCommon(NamedTuple):
-    """Score the batches of some rows of the common test set."""
-
-    rows: slice
-    temperature: float
-
-    def singles(self) -> "list[ScoreCommon]":
-        return [self]
-
-    def failed(self, stage: str, reason: str) -> Failure:
-        return Failure("the common test set", stage, reason)
-
-
-Job = Train | Evaluate | PredictCommon | ScoreCommon
-STAGES = {
-    Train: "training",
-    Evaluate: "evaluating",
-    PredictCommon: "evaluating",
-    ScoreCommon: "evaluating",
-}
+Job = Train | Evaluate | OnCommon
+STAGES = {Train: "training", Evaluate: "evaluating", OnCommon: "evaluating"}
 
 
 def work(
@@ -138,13 +121,13 @@ def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job
     """The answer to a job.
 
     Train: (examples, metrics, private state) of each client, or a failure. Evaluate: scores of each client,
-    or a failure. PredictCommon: predictions, or a failure. ScoreCommon: scores of each batch, or a failure.
+    or a failure. OnCommon: predictions and sums of own metrics, or scores of each batch, or a failure.
     """
-    if isinstance(job, PredictCommon):
+    if isinstance(job, OnCommon):
+        if job.temperature is not None:
+            return runner.score_common(buffers.down, job.temperature, job.rows)
         predicted = runner.predict_common(buffers.down, job.rows)
-        return predicted if isinstance(predicted, Failure) else predicted.numpy()
-    if isinstance(job, ScoreCommon):
-        return runner.score_common(buffers.down, job.temperature, job.rows)
+        return predicted if isinstance(predicted, Failure) else (predicted.outputs.numpy(), predicted.sums)
     states = [tensors(state) for state in job.states]
     if isinstance(job, Evaluate):
         return runner.evaluate_group(buffers.down, job.clients, states, job.own_test, job.detail)
