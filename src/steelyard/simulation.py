@@ -14,10 +14,8 @@ from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
 from steelyard.client.checks import check_fit, creatable, warn_of_unusable
-from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
-from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
 from steelyard.client.private_state import MemoryStates, PrivateStates
 from steelyard.components import Choice, component
 from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
@@ -28,7 +26,7 @@ from steelyard.engines import Engine
 from steelyard.engines.base import SimulatedSites
 from steelyard.engines.description import describe_federation
 from steelyard.engines.own_set import server_set
-from steelyard.engines.workload import Workload
+from steelyard.engines.workload import workload_of
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
 from steelyard.nn.uninitialised import check_initialised
 from steelyard.observers.facts import RunFacts, resumed_after
@@ -129,16 +127,17 @@ class SimulatedFederation(Resumable):
             check_initialised(model)
         dtype = torch.float32 if model is None else input_dtype(model)
         self.test = None if test is None else examples(test, name="test").to(dtype)
-        given = as_clients(clients, dtype)
-        self.test = in_form_of(given, self.test)
+        columns = self.task.columns
+        given = as_clients(clients, dtype, columns)
+        self.test = in_form_of(given, self.test, columns=columns)
         check_ids(given)
         self.validation = validation_data(validation, dtype, self.algorithm.sharing.has_private_layers)
-        self.validation = in_form_of(given, self.validation, "the validation set")
+        self.validation = in_form_of(given, self.validation, "the validation set", columns)
         self.clients_per_round = len(given) if clients_per_round is None else clients_per_round
         self._check(len(given))
         if isinstance(self.validation, float):
             given = with_held_out(given, self.validation, seed)
-        self.workload = self._workload(given)
+        self.workload = workload_of(given, self.model, self.algorithm, self.task, rounds, seed, self.test)
         self.outputs = self.workload.outputs  # models that do not fit their clients are refused here
         if self.algorithm.sharing.has_private_layers:
             check_profiles(self.workload.profiles(self.workload.checked))
@@ -215,22 +214,6 @@ class SimulatedFederation(Resumable):
         if self.model is not None:
             return self.model
         return model_of(next(creatable(self.clients, self.ids)), None)
-
-    def _workload(self, clients: Mapping[ClientId, Client]) -> Workload:
-        algorithm, sharing = self.algorithm, self.algorithm.sharing
-        example = model_of(next(creatable(clients, clients)), None) if self.model is None else self.model
-        check_training(algorithm.training, example, self.rounds)
-        own_code = has_own_layers(example) or has_own_terms(algorithm.objective) or is_own_code(sharing)
-        own_code = own_code or self.task.has_own_code
-        learner = Learner(
-            algorithm.objective,
-            sharing,
-            sharing.layout(example),
-            algorithm.training,
-            self.seed,
-            own_code or has_own_steps(algorithm.training) or has_own_data(clients, self.test),
-        )
-        return Workload(self.model, learner, clients, self.test).fitted(self.task)
 
     def _check_validation(self) -> None:
         """Refuse a set of the server's own that does not fit the model."""

@@ -5,7 +5,7 @@ Most tasks are recognised from the first batch (`client.task_fitting`), so you n
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
@@ -43,6 +43,9 @@ class Task:
     found from the shapes of the first batch."""
     ignore_index: int = -100
     """Tokens or pixels with this class number are not scored."""
+    columns: Sequence[str] | None = None
+    """The columns of data frames in the order of the model's inputs, without targets. None: as in the first
+    client's frame. Real sites, which do not see each other's frames, need it."""
     metrics: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """Your own metrics by name: torchmetrics objects whose states are sums, or functions of (outputs,
     targets) that return a mean over the examples."""
@@ -53,12 +56,25 @@ class Task:
             raise unknown("kind of targets", str(self.targets), get_args(Kind))
         if self.class_dim not in (None, 1, -1):
             raise InputError(f"task: class_dim must be 1 or -1, not {self.class_dim!r}.")
+        if self.columns is not None:
+            _check_columns(self.columns)
+            object.__setattr__(self, "columns", tuple(self.columns))
         object.__setattr__(self, "own_metrics", OwnMetrics(self.metrics))
 
     @property
     def has_own_code(self) -> bool:
         """Whether code of the user's own is part of it."""
         return self.call is not None or self.predictions is not None or len(self.own_metrics) > 0
+
+
+def _check_columns(columns: object) -> None:
+    are_names = isinstance(columns, list | tuple) and all(isinstance(each, str) for each in columns)
+    if not are_names or not columns:
+        raise InputError(f'task: columns must be a list of names, such as ["age", "dose"], not {columns!r}.')
+    assert isinstance(columns, list | tuple)
+    if len(set(columns)) < len(columns):
+        twice = max(columns, key=columns.count)
+        raise InputError(f"task: columns names {twice!r} twice; name every column once.")
 
 
 @dataclass(frozen=True, eq=False)

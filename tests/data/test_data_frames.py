@@ -218,6 +218,29 @@ def test_clients_of_a_population_have_the_order_of_the_first_that_was_created() 
 
 
 @both
+@pytest.mark.parametrize("lazy", [False, True], ids=["clients", "population"])
+def test_columns_have_the_order_that_the_user_names(make: Make, lazy: bool) -> None:
+    tables = {"oslo": (make(OTHER), "ill"), "rome": (make(TABLE), "ill")}
+    given: Any = Population(tables, tables.__getitem__) if lazy else tables
+    clients = as_clients(given, columns=("age", "smokes", "dose"))
+    test = in_form_of(clients, examples(make(OTHER), target="ill"))
+    for part in (clients["oslo"].train, clients["rome"].train, test):
+        assert torch.equal(made(part).inputs, MATRIX)
+    with pytest.raises(InputError, match=r"'oslo', train has a column 'smokes', which task\.columns has not"):
+        as_clients(given, columns=["age", "dose"])["oslo"]
+    task = sy.Task(columns=["age", "smokes", "dose"])
+    for own in (given, {"oslo": (MATRIX, [0, 1, 1])}):
+        federation = sy.Federation(own, nn.Linear(3, 2), test=tables["oslo"], task=task)
+        assert torch.equal(made(federation.test).inputs, MATRIX)
+
+
+@pytest.mark.parametrize("columns", ["age", [], ["age", 3], ["age", "dose", "age"]])
+def test_columns_that_are_no_list_of_names_are_refused(columns: Any) -> None:
+    with pytest.raises(InputError, match=r"task: columns .*name"):
+        sy.Task(columns=columns)
+
+
+@both
 def test_other_columns_are_refused_by_client_and_name(make: Make) -> None:
     fewer = {name: TABLE[name] for name in ("age", "dose", "ill")}
     with pytest.raises(

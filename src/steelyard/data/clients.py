@@ -13,20 +13,23 @@ from steelyard.data.population import Population, check_ids
 from steelyard.errors import InputError
 from steelyard.types import ClientId
 
-__all__ = ["Client", "Population", "as_clients", "in_form_of", "input_dtype"]
+__all__ = ["Client", "Population", "as_clients", "in_form_of", "in_order_of", "input_dtype"]
 
 T = TypeVar("T")
 
 
 def as_clients(
-    clients: Sequence[Client] | Mapping[str, Any], dtype: torch.dtype = torch.float32
+    clients: Sequence[Client] | Mapping[str, Any],
+    dtype: torch.dtype = torch.float32,
+    columns: Sequence[str] | None = None,
 ) -> Mapping[ClientId, Client]:
     """Clients by id, sorted by id, from a list of clients, {id: data} or a population.
 
-    Their data are for models of this floating-point type.
+    Their data are for models of this floating-point type. Frames have the `columns` in this order or, by
+    default, in that of the first client's frame.
     """
     if isinstance(clients, Population):
-        return clients.to(dtype)
+        return clients.to(dtype).with_columns(columns)
     if isinstance(clients, Mapping):
         clients = [as_client(id, data) for id, data in clients.items()]
     for client in clients:
@@ -40,12 +43,18 @@ def as_clients(
     form = _common_form(found)
     if form is None:
         return found
+    form = form.ordered(columns)
     return {
         id: client if client.model is not None else client.with_form(form) for id, client in found.items()
     }
 
 
-def in_form_of(clients: Mapping[ClientId, Client], data: T, where: str = "the test set") -> T:
+def in_form_of(
+    clients: Mapping[ClientId, Client],
+    data: T,
+    where: str = "the test set",
+    columns: Sequence[str] | None = None,
+) -> T:
     """Data of the server's own with their columns in the order of the clients' columns.
 
     Data that do not come from a frame, or anything else, are returned as they are.
@@ -53,7 +62,13 @@ def in_form_of(clients: Mapping[ClientId, Client], data: T, where: str = "the te
     if not isinstance(data, Examples) or data.columns is None:
         return data
     form = _form_of_population(clients) if isinstance(clients, Population) else _common_form(clients)
-    return data if form is None else form.fit(data, where)
+    return in_order_of(columns, data, where) if form is None else form.fit(data, where)
+
+
+def in_order_of(columns: Sequence[str] | None, data: T, where: str) -> T:
+    """Data with the columns of their frame in this order, if they come from a frame."""
+    form = None if columns is None else form_of([data], where)
+    return data if form is None else form.ordered(columns).fit(data, where)
 
 
 def _common_form(clients: Mapping[ClientId, Client]) -> FrameForm | None:

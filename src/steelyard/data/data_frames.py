@@ -14,6 +14,8 @@ from steelyard.errors import InputError, unknown
 
 Target = str | Sequence[str]
 T = TypeVar("T")
+NAMED = "task.columns"
+"""Where a user names the columns of all frames."""
 
 
 def is_frame(data: Any) -> bool:
@@ -170,6 +172,10 @@ class FrameForm:
     """Whether the targets are numbers: then 0 and 1 of a client are numbers too, not classes."""
     whose: str
     """Where the columns are from, in words."""
+
+    def ordered(self, columns: Sequence[str] | None) -> "FrameForm":
+        """The same form with the columns that the user has named, if any."""
+        return self if columns is None else replace(self, columns=tuple(columns), whose=NAMED)
 
     def fit(self, data: T, where: str) -> T:
         """The same data in this form; other columns are refused by name. Data without columns are kept."""

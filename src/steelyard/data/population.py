@@ -48,6 +48,8 @@ class Population(Mapping[ClientId, Client]):
         self._recent: dict[ClientId, Client] = {}
         self.form: FrameForm | None = None
         """The columns of the first client that was created from a frame; those of others are put in order."""
+        self.columns: Sequence[str] | None = None
+        """The order of the columns, if it is not that of the first client."""
         check_ids(self.ids)
 
     def __len__(self) -> int:
@@ -76,7 +78,7 @@ class Population(Mapping[ClientId, Client]):
             client = as_client(id, self._make(id)).to(self.dtype)
         if client.model is not None or client.form is None:
             return client
-        self.form = self.form or client.form
+        self.form = self.form or client.form.ordered(self.columns)
         return client.with_form(self.form)
 
     @property
@@ -90,6 +92,14 @@ class Population(Mapping[ClientId, Client]):
             return self
         changed = copy.copy(self)
         changed.dtype, changed._recent = dtype, {}
+        return changed
+
+    def with_columns(self, columns: Sequence[str] | None) -> "Population":
+        """The same population with the columns of frames in this order; None: in that of its first client."""
+        if columns is None:
+            return self
+        changed = copy.copy(self)
+        changed.columns, changed.form, changed._recent = columns, None, {}
         return changed
 
     def divide(self, processes: int) -> None:

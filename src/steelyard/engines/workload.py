@@ -10,10 +10,13 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
+from steelyard.algorithm import Algorithm
 from steelyard.client.checks import check_fit, check_models, creatable, fit_to_clients
 from steelyard.client.containment import run_contained
 from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
+from steelyard.client.optimizers import check_training
+from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
 from steelyard.client.site import profile_of
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client, Population
@@ -125,3 +128,28 @@ class Workload:
     @cached_property
     def _common_model(self) -> WorkingModel | None:
         return None if self.model is None else self.learner.working_model(self.model)
+
+
+def workload_of(
+    clients: Mapping[ClientId, Client],
+    model: nn.Module | None,
+    algorithm: Algorithm,
+    task: Task,
+    rounds: int,
+    seed: int,
+    test: AnyExamples | None = None,
+) -> Workload:
+    """How these clients learn; what their models are for is found from the first that can be read."""
+    example = model_of(next(creatable(clients, clients)), None) if model is None else model
+    check_training(algorithm.training, example, rounds)
+    parts = has_own_layers(example), has_own_terms(algorithm.objective), is_own_code(algorithm.sharing)
+    own_code = any(parts) or task.has_own_code or has_own_steps(algorithm.training)
+    learner = Learner(
+        algorithm.objective,
+        algorithm.sharing,
+        algorithm.sharing.layout(example),
+        algorithm.training,
+        seed,
+        own_code or has_own_data(clients, test),
+    )
+    return Workload(model, learner, clients, test).fitted(task)

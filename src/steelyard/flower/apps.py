@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from steelyard.engines.base import one_thread
-from steelyard.errors import InputError
+from steelyard.errors import InputError, SteelyardError
 from steelyard.flower.answering import Answering
 from steelyard.flower.building import Load, build_server, check_server
 from steelyard.flower.channel import SERVER_NODE, LostError, TaskChannel
@@ -88,7 +88,10 @@ def client_app(folder: str | Path, data: str | Load | None = None) -> ClientApp:
         home = Path(str(context.node_config.get(HOME, _default_home(deployment, name)))).expanduser()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         torch.set_num_threads(1)
-        site = Answering(_invitation(deployment, name), home, data, trust=True)
+        try:
+            site = Answering(_invitation(deployment, name), home, data, trust=True)
+        except Exception as error:  # Flower sends the text to the server, and this one may speak of the data
+            raise SteelyardError(f"the site {name} cannot start; its log says why.") from error
         return Message(to_records(site.answer(question)), reply_to=message)
 
     return app

@@ -1,29 +1,32 @@
 """From a deployment to its two sides: the server's federation, and one site."""
 
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from steelyard.client.checks import fit_to_data
+from steelyard.client.checks import fit_to_data, warn_of_unusable
 from steelyard.client.learner import Learner
 from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.site import Site
 from steelyard.components import choice_of
-from steelyard.data.clients import Client, input_dtype
-from steelyard.data.examples import examples
-from steelyard.data.validation import validation_data
+from steelyard.data.clients import Client, as_clients, in_order_of, input_dtype
+from steelyard.data.examples import AnyExamples, Examples, examples
+from steelyard.data.validation import validation_data, with_held_out
 from steelyard.engines.own_set import server_set
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
+from steelyard.engines.workload import Workload, workload_of
 from steelyard.errors import InputError, unknown
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
 from steelyard.metrics.own import OwnMetrics
+from steelyard.nn.uninitialised import check_initialised
 from steelyard.runs.recorded_model import Inputs, RecordedModel
 from steelyard.seeds import seeded
 from steelyard.server.federation import Federation
@@ -37,6 +40,7 @@ from steelyard.specs.schema import Spec, load_spec
 from steelyard.task import FittedTask, Task
 from steelyard.types import ClientId
 
+T = TypeVar("T")
 Load = Callable[[str], Any]
 """The data of a site: a `Client`, or (inputs, targets)."""
 
@@ -55,27 +59,29 @@ def build_server(spec: Spec, settings: Settings, sites: Sites) -> Federation:
     learner = Learner(
         algorithm.objective, algorithm.sharing, algorithm.sharing.layout(model), algorithm.training, spec.seed
     )
-    test = None if settings.test is None else gate.load("test set", settings.test)()
-    held = None if test is None else examples(test, name="test").to(input_dtype(model))
-    own = spec.validation
+    task, dtype = build_task(spec, settings.classes or 0), input_dtype(model)
+    test_data = _test_data(settings, task, dtype)
+    given = spec.validation
     if settings.validation is not None:
-        own = gate.load("validation set", settings.validation)()
-    chosen = validation_data(own, input_dtype(model), algorithm.sharing.has_private_layers)
-    task = build_task(spec, settings.classes or 0)
-    seen = held if held is not None or isinstance(chosen, float) else chosen
-    if seen is not None:
-        learner = replace(learner, task=fit_to_data(task, model, seen, algorithm.objective))
-    metrics = learner.task.metrics if seen is not None else _metrics_without_data(task, model, settings)
-    validation = chosen if isinstance(chosen, float) else server_set(model, learner, chosen)
+        given = gate.load("validation set", settings.validation)()
+    validation = validation_data(given, dtype, algorithm.sharing.has_private_layers)
+    validation = _in_order(task, validation, "the validation set")
+    example_data = test_data if test_data is not None or isinstance(validation, float) else validation
+    if example_data is None:
+        metrics = _metrics_without_data(task, model, settings)
+    else:
+        learner = replace(learner, task=fit_to_data(task, model, example_data, algorithm.objective))
+        metrics = learner.task.metrics
+    validation_set = validation if isinstance(validation, float) else server_set(model, learner, validation)
     return Federation(
         sites,
         algorithm,
         model,
-        test=server_set(model, learner, held),
+        test=server_set(model, learner, test_data),
         rounds=spec.rounds,
         clients_per_round=spec.clients_per_round,
         evaluate_every=spec.evaluate_every,
-        selection=Selection(spec.monitor, _mode(spec, task), spec.patience, validation),
+        selection=Selection(spec.monitor, _mode(spec, task), spec.patience, validation_set),
         round_seconds=round_seconds,
         seed=spec.seed,
         classes=settings.classes if algorithm.objective.targets == "classes" else None,
@@ -112,6 +118,8 @@ def check_server(spec: Spec, settings: Settings) -> None:
         raise InputError(
             f"clients_per_round is {spec.clients_per_round}, but there are {len(settings.sites)} sites."
         )
+    if not settings.dealt:
+        build_algorithm(spec).weighing.check(spec.clients_per_round or len(settings.sites))
 
 
 def _metrics_without_data(task: Task, model: nn.Module, settings: Settings) -> OwnMetrics:
@@ -168,23 +176,56 @@ def build_site(invitation: Invitation, spec: Spec, load: Load | None, states: Cl
         federation = build(spec)
         if name not in federation.clients:
             raise unknown("client", name, federation.ids)
+        workload = federation.workload
     elif load is None:
         raise InputError("say where the data are: --data module:function, which is called with the name.")
     else:
-        model = _model_of(spec, invitation.input_shape, invitation.classes)
-        client = _client(name, load(name))
-        algorithm = build_algorithm(spec)
-        private = client.model is not None and algorithm.sharing.has_private_layers
-        federation = SimulatedFederation(
-            [client],
-            None if private else model,
-            algorithm,
-            validation=spec.validation,
-            seed=spec.seed,
-            task=build_task(spec, invitation.classes or 0),
-        )
-    found = SiteRunner(federation.workload).site(name)
+        workload = _own_workload(invitation, spec, _client(name, load(name)))
+    found = SiteRunner(workload).site(name)
     return Site(found.client, found.learner, found.working, found.common, states)
+
+
+def _own_workload(invitation: Invitation, spec: Spec, client: Client) -> Workload:
+    """How a site learns from data of its own. What concerns all sites together is checked by the server."""
+    algorithm, task = build_algorithm(spec), build_task(spec, invitation.classes or 0)
+    model, dtype = None, torch.float32
+    if client.model is None or not algorithm.sharing.has_private_layers:
+        model = _model_of(spec, invitation.input_shape, invitation.classes)
+        check_initialised(model)
+        dtype = input_dtype(model)
+    if client.model is None and client.form is not None:
+        _check_columns(task, client.form.columns, f"client {client.id!r}")
+    clients = as_clients([client], dtype, task.columns)
+    if spec.validation is not None:
+        clients = with_held_out(clients, spec.validation, spec.seed)
+    workload = workload_of(clients, model, algorithm, task, spec.rounds, spec.seed)
+    _ = workload.outputs  # a model that does not fit is refused
+    warn_of_unusable(clients.values(), None, None)
+    return workload
+
+
+def _test_data(settings: Settings, task: Task, dtype: torch.dtype) -> AnyExamples | None:
+    """The test set of the server's own, if it has one."""
+    if settings.test is None:
+        return None
+    data = examples(gate.load("test set", settings.test)(), name="test").to(dtype)
+    return _in_order(task, data, "the test set")
+
+
+def _in_order(task: Task, data: T, where: str) -> T:
+    """Data of the server's own, with the columns of a frame in the order of those of the sites."""
+    if isinstance(data, Examples) and data.columns is not None:
+        _check_columns(task, data.columns, where)
+    return in_order_of(task.columns, data, where)
+
+
+def _check_columns(task: Task, columns: Sequence[str], where: str) -> None:
+    """Refuse a frame if the spec does not say the order of its columns: sites do not see each other's."""
+    if task.columns is None:
+        raise InputError(
+            f"{where} has a data frame, whose columns may have another order at other sites: name them in "
+            f"the spec, [task] columns = {json.dumps(columns)}, or give arrays."
+        )
 
 
 def _client(name: ClientId, data: Any) -> Client:

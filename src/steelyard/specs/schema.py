@@ -126,6 +126,8 @@ class TaskSettings(Section):
     """Where the classes are in predictions for tokens or pixels: 1 or -1."""
     ignore_index: int = -100
     """Tokens or pixels with this class number are not scored."""
+    columns: list[str] | None = None
+    """The columns of data frames in the order of the model's inputs, without targets; real sites need it."""
 
 
 class Spec(Section):
