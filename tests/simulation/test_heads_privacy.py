@@ -12,7 +12,7 @@ import torch
 from bodies import AVG, HEAD, KD, STRATEGIES, clients, data, federation, perceptron
 from torch import Tensor
 
-from steelyard.client import site as site_module
+from steelyard.client import evaluation
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines import Engine, Serial
 from steelyard.engines.base import SimulatedSites
@@ -137,13 +137,13 @@ def bodies_of(engine: Watched) -> list[Tensor]:
 def predictions(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The log-probabilities that sites compute, as they come."""
     found: list[Tensor] = []
-    true_predict = site_module.predict
+    true_predict = evaluation.predict
 
     def predict(*arguments: Any, **settings: Any) -> Tensor:
         found.append(true_predict(*arguments, **settings))
         return found[-1]
 
-    monkeypatch.setattr(site_module, "predict", predict)
+    monkeypatch.setattr(evaluation, "predict", predict)
     return found
 
 
