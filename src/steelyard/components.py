@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any, get_args, get_type_hints
@@ -17,12 +17,15 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
-from steelyard.errors import InputError, unknown
+from steelyard.errors import MAX_HINTS, InputError, nearest, unknown
 from steelyard.importing import Factory, leads_to_code, load
 from steelyard.texts import kebab
 
 Choice = str | Mapping[str, Any]
 """A name, or a table with a name and settings."""
+
+QUESTIONS = ("objectives", "sharing", "weighing", "combining")
+"""The families whose members make an algorithm."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,17 @@ def find(family: str, name: str) -> Factory:
         return load(FAMILIES[family].noun, name)
     members = names(family)
     if name not in members:
-        raise unknown(FAMILIES[family].noun, name, members)
+        raise _unknown_name(family, name, members)
     return members[name]
+
+
+def _unknown_name(family: str, name: str, members: Mapping[str, Factory]) -> InputError:
+    """The error for a name that no member has; it may be the name of another part of an algorithm."""
+    others = [each for each in QUESTIONS if family in QUESTIONS and name in names(each)]
+    if others:
+        belongs = others[0].replace("objectives", "objective")
+        return InputError(f"unknown {FAMILIES[family].noun} {name!r}: it belongs to `{belongs}`.")
+    return unknown(FAMILIES[family].noun, name, members)
 
 
 def context_of(family: str, choice: Mapping[str, Any]) -> frozenset[str]:
@@ -97,16 +109,17 @@ def resolve(
     what: str,
     factory: Factory,
     settings: Mapping[str, Any],
-    context: frozenset[str] = frozenset(),
+    family: str | None = None,
     imports: bool = True,
 ) -> dict[str, Any]:
     """Settings, checked and completed with defaults, as plain values that a spec can store."""
+    context = frozenset() if family is None else FAMILIES[family].context
     known, hints = settings_of(factory, context), hints_of(factory)
     parameters = inspect.signature(factory).parameters.values()
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     for key in settings:
         if key not in known and not open_ended:
-            raise unknown("setting", key, known, of=what)
+            raise _unknown_setting(what, key, known, family)
     resolved = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and "name" not in value and key in known:
@@ -118,6 +131,20 @@ def resolve(
         if key not in resolved and is_plain(default := plain_default(parameter.default)):
             resolved[key] = default
     return resolved
+
+
+def _unknown_setting(what: str, key: str, known: Iterable[str], family: str | None) -> InputError:
+    """The error for a setting that a component does not have; other members of its family may have it."""
+    members = {} if family is None or nearest(key, known) else names(family)
+    owners = [
+        name for name, member in members.items() if key in settings_of(member, FAMILIES[family].context)
+    ]
+    if owners:
+        more = " and others" if len(owners) > MAX_HINTS else ""
+        return InputError(
+            f"{what} has no setting {key!r}: it is a setting of {', '.join(owners[:MAX_HINTS])}{more}."
+        )
+    return unknown("setting", key, known, of=what)
 
 
 def as_choice(where: str, value: Any) -> Mapping[str, Any]:
@@ -138,7 +165,7 @@ def complete(family: str, choice: Mapping[str, Any], imports: bool = True) -> di
         return dict(choice)
     settings = {key: value for key, value in choice.items() if key != "name"}
     what = f"{kind.noun} {name!r}"
-    return {"name": name, **resolve(what, find(family, name), settings, kind.context, imports)}
+    return {"name": name, **resolve(what, find(family, name), settings, family, imports)}
 
 
 def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -84,9 +84,106 @@ def check_setting(name: str, value: object, range: Range) -> None:
         raise InputError(f"{name} must be {wanted}, not {value!r}.")
 
 
-def unknown(what: str, given: str, valid: Iterable[str], of: str = "") -> InputError:
-    """The error for an unknown name: suggests the closest valid name, or lists all of them."""
-    options = sorted(valid)
-    near = get_close_matches(given, options, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(options) or 'nothing'}."
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "adversary": ("adversaries.count",),
+    "alie": ("a-little-is-enough",),
+    "attackers": ("adversaries.count",),
+    "auc": ("auroc",),
+    "average": ("mean",),
+    "avg": ("mean",),
+    "bce": ("binary-cross-entropy",),
+    "byzantine": ("adversaries.count",),
+    "ce": ("cross-entropy",),
+    "combiners": ("combining",),
+    "cuda": ("vectorized",),
+    "device": ("engine",),
+    "eta": ("lr",),
+    "fedavg": ("mean", "samples"),
+    "fedprox": ("proximal",),
+    "gpu": ("vectorized",),
+    "ipm": ("inner-product",),
+    "learning-rate": ("lr",),
+    "local-epochs": ("epochs",),
+    "local-steps": ("steps",),
+    "loss": ("objective",),
+    "losses": ("objectives",),
+    "mae": ("mean-absolute-error",),
+    "mse": ("squared-error",),
+    "network": ("model",),
+    "noise": ("gaussian",),
+    "non-iid": ("dirichlet",),
+    "noniid": ("dirichlet",),
+    "num-clients": ("clients",),
+    "num-rounds": ("rounds",),
+    "random-noise": ("gaussian",),
+    "rfa": ("geometric-median",),
+}
+"""What papers and other programs call things that have another name here."""
+ALIKE = 0.7  # of names that may be misspellings of each other: ratio of `difflib`, from 0 to 1
+MIN_ALIKE = 4  # letters; shorter names are alike by chance
+MAX_HINTS = 3
+
+
+def unknown(
+    what: str, given: str, valid: Iterable[str], of: str = "", also: Iterable[str] = ()
+) -> InputError:
+    """The error for an unknown name: suggests the valid name that may be meant, or lists all of them.
+
+    Names in `also` are suggested, but not listed.
+    """
+    options = sorted(valid) if isinstance(valid, set | frozenset) else list(valid)
+    near = nearest(given, [*options, *also])
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "there are none."
+    if options and not near:
+        hint = f"choose from {', '.join(sorted(options))}."
     return InputError(f"unknown {what} {given!r}{of and ' of ' + of}: {hint}")
+
+
+def nearest(given: str, options: Iterable[str]) -> list[str]:
+    """The options that may be meant by a name that is none of them, in their order.
+
+    Case, `-` and `_` do not count. Of keys such as `training.lr`, the last part counts as well.
+    """
+    wanted, names = _plain(given), {option: _plain(option) for option in options}
+    root, last = wanted.partition(".")[0], wanted.rpartition(".")[2]
+    ends = {option: name.rpartition(".")[2] for option, name in names.items()}
+    meant = {*OTHER_NAMES.get(wanted, ()), *OTHER_NAMES.get(last, ())}
+    inside = wanted if len(wanted) > 2 else "-"  # shorter words are in many names by chance
+    tries: tuple[list[str], ...] = (
+        [option for option, name in names.items() if name == wanted],
+        [option for option in names if option in meant or ends[option] in meant],
+        [option for option, end in ends.items() if "." in option and end == last],
+        _slips(wanted, names),
+        _slips(last, ends),
+        _alike(last, ends),
+        [option for option, end in ends.items() if end.startswith(inside) or inside in end.split("-")],
+    )
+    found = next(filter(None, tries), [])
+    beside = [option for option in found if names[option].startswith(f"{root}.")]
+    return (beside or found)[:MAX_HINTS]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(" ", "-")
+
+
+def _slips(given: str, names: Mapping[str, str]) -> list[str]:
+    """The option that is one slip away: a letter left out, added or changed, or two swapped."""
+    found = [option for option, name in names.items() if len(given + name) > 2 and _is_slip(given, name)]
+    return sorted(found, key=lambda option: sorted(names[option]) != sorted(given))[
+        :1
+    ]  # swapped letters first
+
+
+def _is_slip(given: str, name: str) -> bool:
+    start = next((place for place, pair in enumerate(zip(given, name)) if pair[0] != pair[1]), None)
+    if start is None:
+        return abs(len(given) - len(name)) == 1
+    one, other = given[start:], name[start:]
+    changes = ((one[1:], other[1:]), (one[1:], other), (one, other[1:]), (one[1::-1] + one[2:], other))
+    return any(left == right for left, right in changes)
+
+
+def _alike(given: str, names: Mapping[str, str]) -> list[str]:
+    close = get_close_matches(given, names.values(), n=1, cutoff=ALIKE) if len(given) >= MIN_ALIKE else []
+    return [option for option, name in names.items() if name in close][:1]

@@ -50,11 +50,17 @@ class Training:
     returns an optimiser with settings of its own. The function gets the list of trained parameters or, if its
     only argument is called `model`, the model, of which it can make parameter groups."""
     lr: float = 0.1
+    """The learning rate."""
     momentum: float = 0.0
+    """Momentum of the optimiser, from 0 to less than 1; only for optimisers that have it."""
     weight_decay: float = 0.0
+    """Factor of the L2 penalty, as torch's optimisers define it; only for optimisers that have it."""
     batch_size: int = 32
+    """Examples in a batch; the last batch of a pass may have fewer."""
     epochs: int = 1
+    """Passes over the client's data in a round; not used where `steps` is set."""
     steps: int | None = None
+    """Batches in a round, instead of whole epochs. With 0, clients reply without training."""
     options: Mapping[str, Any] | None = field(default=None, hash=False)
     """More settings of the optimiser class, such as {"betas": (0.9, 0.95)}."""
     schedule: AnySchedule = Constant()  # noqa: RUF009 - a frozen value
@@ -198,7 +204,9 @@ class Server:
     """How the server checks replies and updates the model."""
 
     lr: float = 1.0
+    """Factor on the step that the server adds to its model; 1 adds the merged update as it is."""
     momentum: float = 0.0
+    """From 0 to less than 1: the step is the merged update plus this share of the step before (FedAvgM)."""
     average: int = 1
     """The model that is evaluated and saved is an average over about this many of the last rounds; clients
     still start from the last model."""

@@ -145,6 +145,8 @@ def test_training_server_and_scores_are_listed_with_their_defaults() -> None:
     assert training["training.lr"]["default"] == 0.1
     assert training["training.clip_norm"]["default"] is None
     assert "gradient" in training["training.clip_norm"]["about"]
+    server = json.loads(output(steelyard("list", "server", "--json")))["server"]
+    assert all(each["about"] for each in (*training.values(), *server))
     assert "server.clip" in output(steelyard("list", "server"))
     listed = output(steelyard("list", "scores"))
     summary = json.loads(output(steelyard("run", *QUICK, "data.holdout=0.2", "--json")))

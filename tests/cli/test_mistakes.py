@@ -18,6 +18,10 @@ BAD = {
     "a wrong preset": (("run", "fedproxx"), "unknown preset 'fedproxx': did you mean 'fedprox'?"),
     "a wrong preset to compare": (("compare", "fedavg", "fedproxx"), "did you mean 'fedprox'?"),
     "nothing to compare": (("compare", "rounds=3"), "name at least one"),
+    "runs that are not there": (
+        ("compare", "runs/*"),
+        "runs/* is no preset, and there is no such file or folder",
+    ),
     "seeds that are no numbers": (
         ("compare", "fedavg", "--seeds", "a,b"),
         "--seeds takes different whole numbers",

@@ -89,7 +89,7 @@ def test_the_fingerprint_notices_adversaries(change: dict[str, Any]) -> None:
         ({"adversaries.attack.scal": 2}, "did you mean 'scale'?"),
         ({"adversaries.attack": 3}, "adversaries.attack should be a name or a table with a name, not 3"),
         ({"adversaries.attack": {"name": "on-off", "attack": "gausian"}}, "did you mean 'gaussian'?"),
-        ({"adversaries": 5}, "adversaries should be a valid dictionary"),
+        ({"adversaries": 5}, "adversaries should be a table, not 5"),
     ],
 )
 def test_mistakes_are_named(overrides: dict[str, Any], sentence: str) -> None:

@@ -81,7 +81,7 @@ def test_a_name_that_is_near_to_none_offers_all() -> None:
 
 
 def test_unknown_without_valid_names_says_so() -> None:
-    assert "choose from nothing" in str(unknown("setting", "size", []))
+    assert str(unknown("setting", "size", [])) == "unknown setting 'size': there are none."
 
 
 def test_a_factory_of_the_users_own_is_imported_and_called(mine: str) -> None:

@@ -186,10 +186,79 @@ def test_dotted_keys_become_tables() -> None:
         ({"model": "mlpp"}, "model 'mlpp': did you mean 'mlp'?"),
         ({"data": {"shift": "rotat"}}, "did you mean 'rotation'?"),
         ({"preset": "fedavg", "objective": {"smoothing": 1}}, "did you mean 'label_smoothing'?"),
+        ({"data": {"dataset": "cifar"}}, "data.dataset: unknown data set 'cifar': did you mean 'cifar10'?"),
+        (
+            {"adversaries": 3},
+            "adversaries should be a table, not 3; set a key in it, such as adversaries.count.",
+        ),
     ],
 )
 def test_an_unknown_key_or_name_is_named_with_the_nearest(table: dict[str, Any], sentence: str) -> None:
     assert sentence in refused(table)
+
+
+HINTS = {
+    "lr=0.1": "'training.lr' or 'server.lr'",
+    "learning_rate=0.1": "'training.lr' or 'server.lr'",
+    "training.learning_rate=0.1": "'lr'",
+    "momentum=0.9": "'training.momentum' or 'server.momentum'",
+    "epochs=3": "'training.epochs'",
+    "local_epochs=3": "'training.epochs'",
+    "batchsize=8": "'training.batch_size'",
+    "clients=20": "'data.clients'",
+    "num_clients=20": "'data.clients'",
+    "num_rounds=20": "'rounds'",
+    "alpha=0.1": "'data.partition.alpha'",
+    "data.alpha=0.1": "'data.partition.alpha'",
+    "dataset=mnist": "'data.dataset'",
+    "attack=gaussian": "'adversaries.attack'",
+    "adversaries.attack=noise": "'gaussian'",
+    "adversaries.attack=signflip": "'sign-flip'",
+    "combining=avg": "'mean'",
+    "combining=average": "'mean'",
+    "combining=fedavg": "'mean'",
+    "weighing=FedAvg": "'samples'",
+    "data.partition=noniid": "'dirichlet'",
+    "data.partition=non_iid": "'dirichlet'",
+    "data.dataset=MNIST": "'mnist'",
+    "data.dataset=cifar": "'cifar10'",
+    "training.optimizer=Adma": "'adam'",
+    "model=cnn": "'hybrid-cnn' or 'light-cnn'",
+    "objective=mse": "'squared-error'",
+    "engine=gpu": "'vectorized'",
+    "device=cuda": "'engine'",
+}
+
+
+@pytest.mark.parametrize("text", HINTS)
+def test_words_of_the_field_and_slips_lead_to_the_name_that_is_meant(text: str) -> None:
+    assert refused(None, dict([parse_override(text)])).endswith(f": did you mean {HINTS[text]}?")
+
+
+@pytest.mark.parametrize("text", ["zzz=1", "mu=0.1", "trm=1", "weighing=mean", "data.noise=0.1"])
+def test_a_word_that_is_near_to_nothing_gets_no_hint(text: str) -> None:
+    assert "did you mean" not in refused(None, dict([parse_override(text)]))
+
+
+def test_a_rule_for_another_question_and_a_setting_of_another_rule_are_found() -> None:
+    assert refused({"weighing": "median"}) == "unknown weighing rule 'median': it belongs to `combining`."
+    assert refused({"combining": "proximal"}) == (
+        "unknown combining rule 'proximal': it belongs to `objective`."
+    )
+    assert refused(None, {"engine.device": "cuda"}) == (
+        "engine 'auto' has no setting 'device': it is a setting of vectorized."
+    )
+    assert refused(None, {"weighing.f": 2}).endswith("it is a setting of krum, multi-krum, nnm.")
+
+
+def test_a_preset_among_the_settings_and_paths_that_are_no_specs_are_explained(tmp_path: Path) -> None:
+    assert refused("fedavg", {"preset": "fedprox"}).startswith("preset is not a setting: name it first")
+    assert refused(f"{tmp_path}/runs/*").endswith(
+        "/runs/* is no preset, and there is no such file or folder."
+    )
+    assert "a spec is the name of a preset, or a file that ends with .toml" in refused(tmp_path)
+    (tmp_path / "spec.toml").write_text("")
+    assert refused(tmp_path).endswith(f"name the spec in it, {tmp_path / 'spec.toml'}.")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_spec_names_a_schedule_alone_or_with_settings() -> None:
 def test_a_spec_is_refused_when_it_is_loaded(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         load_spec(None, {f"training.{key}": value for key, value in changes.items()})
-    assert str(caught.value).removeprefix("training ") == sentence
+    assert str(caught.value).removeprefix("training: ") == sentence
 
 
 def test_a_limit_that_is_neither_a_number_nor_a_word_is_told_both() -> None:

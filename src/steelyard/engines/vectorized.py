@@ -66,7 +66,7 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except Exception as error:  # AssertionError without CUDA, RuntimeError for other reasons
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
         raise InputError(f"engine.device is {device!r}, which cannot be used here: {reason}.") from error
 
 

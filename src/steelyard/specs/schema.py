@@ -4,7 +4,7 @@ Settings come from defaults < preset < file < `key=value` overrides; the later w
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -81,7 +81,7 @@ def _imports(info: ValidationInfo) -> bool:
 def _file_name(name: str) -> str:
     """The name, if it is a valid part of a folder's name."""
     if not re.fullmatch(r"[\w.+=-]+", name):
-        raise InputError(f"may contain only letters, digits and . _ + = -, not {name!r}.")
+        raise InputError(f"name may contain only letters, digits and . _ + = -, not {name!r}.")
     return name
 
 
@@ -207,6 +207,8 @@ def load_spec(
     for layer in sources.read(source, trust if imports else True):
         base = sources.merge(base, layer)
     changes = sources.expand(overrides or {})
+    if "preset" in changes:
+        raise InputError("preset is not a setting: name it first, as in `run fedprox rounds=5`.")
     merged = sources.merge(base, changes)
     if "name" not in changes:
         merged["name"] = named_after(base, merged)
@@ -215,20 +217,36 @@ def load_spec(
     try:
         return Spec.model_validate(merged, context={"imports": imports})
     except ValidationError as error:
-        raise _explain(error) from None
+        raise _explain(error, base) from None
 
 
-def _explain(error: ValidationError) -> InputError:
-    """The first validation error, in one sentence."""
+def _explain(error: ValidationError, base: Table) -> InputError:
+    """The first validation error, in one sentence; keys of the table `base` may be what was meant."""
     first = error.errors()[0]
     *parents, key = (str(part) for part in first["loc"])
     where = ".".join([*parents, key])
     if first["type"] == "extra_forbidden":
         fields = SECTIONS.get(".".join(parents), Spec).model_fields
-        return unknown("key", where, [".".join([*parents, field]) for field in fields])
+        also = [key for key in _keys(base) if key != where]
+        return unknown("key", where, [".".join([*parents, field]) for field in fields], also=also)
+    if where in SECTIONS and first["type"] == "model_type":
+        example = next(iter(SECTIONS[where].model_fields))
+        found = repr(first["input"])
+        return InputError(
+            f"{where} should be a table, not {found}; set a key in it, such as {where}.{example}."
+        )
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
-        return InputError(str(cause) if where.removesuffix("s") in str(cause) else f"{where} {cause}")
+        return InputError(str(cause) if where.removesuffix("s") in str(cause) else f"{where}: {cause}")
     return InputError(f"{where} {registry.expectation(error)}, not {first['input']!r}.")
+
+
+def _keys(table: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """The keys of a table and of all tables in it, such as "training" and "training.lr"."""
+    for key, value in table.items():
+        if not where or key != "name":
+            yield where + key
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{where}{key}.")
 
 
 def _storable(table: Mapping[str, Any], changed: Mapping[str, Any]) -> Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.errors import InputError, unknown
+from steelyard.runs.folder import SPEC
 from steelyard.specs import gate
 
 Table = dict[str, Any]
@@ -42,10 +43,21 @@ def presets() -> dict[str, Table]:
 
 
 def preset(name: Any) -> Table:
-    known = presets()
-    if str(name) not in known:
-        raise unknown("preset", str(name), known)
-    return known[str(name)]
+    known, given = presets(), str(name)
+    if given not in known and (re.search(r"[/\\*?]", given) or Path(given).exists()):
+        raise _not_a_spec(Path(given))
+    if given not in known:
+        raise unknown("preset", given, known)
+    return known[given]
+
+
+def _not_a_spec(path: Path) -> InputError:
+    """The error for a path that does not lead to a TOML file."""
+    if not path.exists():
+        return InputError(f"{path} is no preset, and there is no such file or folder.")
+    if (path / SPEC).is_file():
+        return InputError(f"{path} is the folder of a run: name the spec in it, {path / SPEC}.")
+    return InputError(f"{path} is no spec: a spec is the name of a preset, or a file that ends with .toml.")
 
 
 def read_file(path: Path, trust: gate.Permission = False) -> Table:
