@@ -135,10 +135,10 @@ def resolve(
 
 def _unknown_setting(what: str, key: str, known: Iterable[str], family: str | None) -> InputError:
     """The error for a setting that a component does not have; other members of its family may have it."""
-    members = {} if family is None or nearest(key, known) else names(family)
-    owners = [
-        name for name, member in members.items() if key in settings_of(member, FAMILIES[family].context)
-    ]
+    if family is None or nearest(key, known):
+        return unknown("setting", key, known, of=what)
+    context = FAMILIES[family].context
+    owners = [name for name, member in names(family).items() if key in settings_of(member, context)]
     if owners:
         more = " and others" if len(owners) > MAX_HINTS else ""
         return InputError(

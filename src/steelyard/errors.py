@@ -170,16 +170,16 @@ def _plain(name: str) -> str:
 def _slips(given: str, names: Mapping[str, str]) -> list[str]:
     """The option that is one slip away: a letter left out, added or changed, or two swapped."""
     found = [option for option, name in names.items() if len(given + name) > 2 and _is_slip(given, name)]
-    return sorted(found, key=lambda option: sorted(names[option]) != sorted(given))[
-        :1
-    ]  # swapped letters first
+    found.sort(key=lambda option: sorted(names[option]) != sorted(given))  # those with the same letters first
+    return found[:1]
 
 
 def _is_slip(given: str, name: str) -> bool:
-    start = next((place for place, pair in enumerate(zip(given, name)) if pair[0] != pair[1]), None)
-    if start is None:
-        return abs(len(given) - len(name)) == 1
+    same = [left == right for left, right in zip(given, name, strict=False)]
+    start = [*same, False].index(False)
     one, other = given[start:], name[start:]
+    if not one or not other:
+        return len(one + other) == 1
     changes = ((one[1:], other[1:]), (one[1:], other), (one, other[1:]), (one[1::-1] + one[2:], other))
     return any(left == right for left, right in changes)
 
