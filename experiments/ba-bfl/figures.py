@@ -14,7 +14,7 @@ from steelyard.metrics import Bins
 from steelyard.report.charts import Lines, line_charts, tidy
 from steelyard.report.reliability import draw_reliability
 from steelyard.report.split import draw_spec
-from steelyard.report.style import DPI, FAINT, INK
+from steelyard.report.style import FAINT, INK, save
 from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Results
 from studies import RULES
@@ -154,7 +154,7 @@ def draw_toy(path: Path) -> None:
     title = "Two posteriors, p = N(0, 1) and q = N(2, 0.25), merged with equal weights"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
     figure.subplots_adjust(left=0.03, right=0.99, top=0.88, bottom=0.1)
-    figure.savefig(path, dpi=DPI)
+    save(figure, path)
 
 
 def density(x: torch.Tensor, mean: float, variance: float) -> torch.Tensor:

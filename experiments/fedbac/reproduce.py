@@ -14,8 +14,9 @@ from figures import CLAIMED, bars, curves_by_seed
 
 from steelyard.report.charts import markdown_table
 from steelyard.runs.reader import Run
+from steelyard.specs.schema import Spec
 from steelyard.studies.cells import Cell, Results, run_cells
-from studies import SEEDS, SMALL, cells
+from studies import SEEDS, cells, data_set
 
 COUPLINGS = ("reliability_accuracy_spearman", "weight_accuracy_spearman")
 KEPT = ("accuracy", "loss", *COUPLINGS)
@@ -27,15 +28,14 @@ Say = Callable[[str], Any]
 def main(out: Path, quick: bool, say: Say = print) -> list[Path]:
     """Run everything; write results.json, tables and figures into `out`; returns the files."""
     out.mkdir(parents=True, exist_ok=True)
-    results = run_cells(cells(quick), out / "runs", summary, WORKERS, say)
+    todo = list(cells(quick))
+    results = run_cells(todo, out / "runs", summary, WORKERS, say)
     say("why: angles of honest and reversed updates")
-    smaller = {**SMALL, "rounds": 3} if quick else {}
-    angles = {
-        setting: why.measure({**changes, **smaller}, SEEDS[0]) for setting, changes in why.SETTINGS.items()
-    }
+    angles = {title: why.measure(spec) for title, spec in why.specs(quick, SEEDS[0]).items()}
+    spec = next(cell.spec for cell in todo if cell.study == "paper")
     written = out / "results.json"
     written.write_text(json.dumps({"quick": quick, "angles": angles, "studies": results}, indent=1))
-    return [written, *tables(results, out), *figures(results, angles, out)]
+    return [written, *tables(results, out), *figures(results, angles, spec, out)]
 
 
 def summary(cell: Cell, run: Run) -> dict[str, Any]:
@@ -128,22 +128,25 @@ def mean(values: Sequence[float | None], digits: int) -> str:
     return f"{statistics.fmean(defined):.{digits}f}" if defined else ""
 
 
-def figures(results: Results, angles: Any, out: Path) -> list[Path]:
-    """Figures 3 to 6 of the report, and the angles that show why the published gate fails."""
+def figures(results: Results, angles: Any, spec: Spec, out: Path) -> list[Path]:
+    """Figures 3 to 6 of the report, and the angles that show why the published gate fails.
+
+    `spec` is one of the report's own experiment: titles say what was run.
+    """
     paper = results["paper"]["MNIST, shards"]
     paths = [out / f"figure{number}.png" for number in (3, 4, 5, 6)] + [out / "why.png"]
-    bars({name: [run["final"] for run in runs.values()] for name, runs in paper.items()}, paths[0])
+    data = f"{data_set(spec)} in {spec.data.partition['shards']} shards"
+    effort = f"{spec.data.clients} clients, {spec.clients_per_round} a round, {spec.rounds} rounds"
+    finals = {name: [run["final"] for run in runs.values()] for name, runs in paper.items()}
+    bars(finals, f"{data[0].upper()}{data[1:]}, {effort}", paths[0])
     three = ("FedAvg", "FedBaC, no regulariser", "FedBaC, stabilised")
     two = ("FedBaC, no regulariser", "FedBaC, literal")
-    curves_by_seed(paper, three, "accuracy", "Test accuracy, MNIST in 300 shards", paths[1])
-    curves_by_seed(paper, two, "accuracy", "The published rule with and without its regulariser", paths[2])
-    curves_by_seed(
-        paper,
-        two,
-        COUPLINGS[0],
-        "Does reliability go with client accuracy? Spearman, mean of 10 rounds",
-        paths[3],
-        smooth=10,
-    )
+    curves_by_seed(paper, three, "accuracy", f"Test accuracy, {data}", paths[1])
+    title = "The published rule with and without its regulariser"
+    curves_by_seed(paper, two, "accuracy", title, paths[2], dashed=two[1])
+    smooth = max(1, spec.rounds // 20)
+    title = "Does reliability go with client accuracy? Spearman"
+    title += f", mean of {smooth} rounds" if smooth > 1 else ""
+    curves_by_seed(paper, two, COUPLINGS[0], title, paths[3], two[1], smooth)
     why.draw(angles, paths[4])
     return paths

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from steelyard.report.charts import tidy
-from steelyard.report.style import DPI, FAINT, INK
+from steelyard.report.style import FAINT, INK, save
 from steelyard.specs.building import build
-from steelyard.specs.schema import load_spec
+from steelyard.specs.schema import Spec, load_spec
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.concord import coherence, towards_others
@@ -21,12 +21,12 @@ from steelyard.weighing.consensus import cosines_with
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.majority import cosines
 from steelyard.weighing.steps import normalised
-from studies import SHARDS, under
+from studies import SHARDS, data_set, small, under
 
 SIGN_FLIP = {"name": "sign-flip"}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "2 shards a client, 10 of 20 a round (MNIST)": {**SHARDS, **under(SIGN_FLIP), "rounds": 60},
-    "Dirichlet(0.3), all 10 in every round (digits)": {
+    "2 shards a client, 10 of 20 a round": {**SHARDS, **under(SIGN_FLIP), "rounds": 60},
+    "Dirichlet(0.3), all 10 in every round": {
         "adversaries": {"count": 3, "attack": SIGN_FLIP},
         "rounds": 30,
     },
@@ -57,9 +57,20 @@ class HonestMean(Weigher):
         return Weighed(weights, {"step": geometry.mix(weights)}, evidence)
 
 
-def measure(changes: Mapping[str, Any], seed: int) -> dict[str, Angles]:
+def specs(quick: bool, seed: int) -> dict[str, Spec]:
+    """{title: spec} for each setting. Quick: on digits, in few rounds."""
+    titled = {}
+    for setting, changes in SETTINGS.items():
+        rounds = {"rounds": 10} if quick else {}
+        spec = load_spec(None, {**changes, "evaluate_every": 1000, "seed": seed, **rounds})
+        spec = small(spec) if quick else spec
+        titled[f"{setting} ({data_set(spec)})"] = spec
+    return titled
+
+
+def measure(spec: Spec) -> dict[str, Angles]:
     """{"honest" or "reversed": angles}, from the second round on."""
-    federation = build(load_spec(None, {**changes, "evaluate_every": 1000, "seed": seed}))
+    federation = build(spec)
     adversaries = frozenset(federation.adversaries)
     federation.algorithm = replace(federation.algorithm, weighing=HonestMean(adversaries))
     result = federation.run()
@@ -117,4 +128,4 @@ def draw(by_setting: Mapping[str, Mapping[str, Angles]], path: Path) -> None:
         color=INK,
     )
     figure.subplots_adjust(left=0.075, right=0.99, top=0.84, bottom=0.14, wspace=0.06)
-    figure.savefig(path, dpi=DPI)
+    save(figure, path)

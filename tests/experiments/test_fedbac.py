@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,16 @@ def test_the_quick_version_writes_every_table_and_figure(
 ) -> None:
     """The report's methods and one cell of every other study, on digits, in this process."""
     import reproduce
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
+    texts, savefig = list[str](), Figure.savefig
+
+    def saved(figure: Figure, path: Path, **how: Any) -> None:
+        texts.extend(text.get_text() for text in figure.findobj(Text))
+        savefig(figure, path, **how)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
     todo = list(reproduce.cells(quick=True))
     firsts = {
         (cell.study, cell.method if cell.study in ("paper", "fresh") else ""): cell for cell in reversed(todo)
@@ -49,13 +59,17 @@ def test_the_quick_version_writes_every_table_and_figure(
         "FedProx",
         "FedBaC, stabilised",
     }
+    paper = results["studies"]["paper"]["MNIST, shards"]
+    assert paper["FedAvg"]["0"]["final"] > 0.5, "far from chance, although quick"
+    assert "Digits in 40 shards, 20 clients, 10 a round, 10 rounds" in texts
+    assert not any("MNIST" in text for text in texts), "pictures say what was run"
 
 
 def test_every_signal_separates_honest_from_reversed_clients_if_all_take_part() -> None:
     """The second setting of the figure: all clients in every round, Dirichlet(0.3) on digits."""
     import why
 
-    angles = why.measure(list(why.SETTINGS.values())[1], seed=0)
+    angles = why.measure(list(why.specs(quick=False, seed=0).values())[1])
     assert min(angles["honest"]["past"]) > max(angles["reversed"]["past"])
     assert min(angles["honest"]["present"]) > max(angles["reversed"]["present"])
     assert min(angles["honest"]["coherent"]) > 0 > max(angles["reversed"]["coherent"])

@@ -13,7 +13,7 @@ import typer
 from steelyard.cli.shared import Json, guarded, show_values, stderr
 from steelyard.errors import InputError, unknown
 
-QUICK = "QUICK CHECK on small data and few rounds: not the experiment that titles and names say"
+QUICK = "QUICK CHECK: small data and few rounds, not the experiment of the paper"
 ROOT = Path(__file__).parents[3]
 
 

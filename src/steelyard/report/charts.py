@@ -34,7 +34,8 @@ def line_charts(
 
     longest = max((len(name) for lines in panels.values() for name in lines), default=0)
     legend = 0.55 + 0.075 * longest
-    figure = Figure(figsize=(3.3 * len(panels) + 0.15 + legend, 3.4), facecolor="white")
+    width = max(3.3 * len(panels) + 0.15 + legend, 0.115 * len(title) + 0.2)
+    figure = Figure(figsize=(width, 3.4), facecolor="white")
     axes = figure.subplots(1, len(panels), sharey=not log, squeeze=False)[0]
     for ax, (name, lines) in zip(axes, panels.items(), strict=True):
         for label, points in lines.items():
@@ -60,7 +61,6 @@ def line_charts(
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, weight="bold", color=INK)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right", frameon=False, fontsize=8.5, labelcolor=INK)
-    width = figure.get_size_inches()[0]
     figure.subplots_adjust(
         left=0.7 / width, right=1 - legend / width, top=0.82, bottom=0.16, wspace=0.28 if log else 0.12
     )

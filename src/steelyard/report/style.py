@@ -1,5 +1,6 @@
 """Colours, figures and axes that all pictures share; sizes are in inches."""
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,13 +13,14 @@ if TYPE_CHECKING:  # matplotlib takes most of a second to import, so only functi
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 INK, FAINT, BAR = "#1d2b33", "#6b7a83", "#9fb3bd"
 RAMP = ("#f1f4f5", "#cfe3e6", "#8fc1c6", "#3f929c", "#12606c", "#08343d")
 ALARM = "#c0392b"
 DPI = 150
 FORMATS = ("png", "pdf", "svg")
-
+NOTE_LETTER, NOTE_LINE = 0.068, 0.16  # inches: width of a letter, height of a line
 
 NOTE: ContextVar[str] = ContextVar("note", default="")
 """What is written into every picture and above every Markdown table, see `noted`."""
@@ -36,11 +38,22 @@ def noted(text: str) -> Iterator[None]:
 
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG, PDF or SVG, whichever the name ends with."""
-    if note := NOTE.get():
-        height = figure.get_size_inches()[1]
-        place: dict[str, Any] = {"ha": "right", "va": "top", "parse_math": False}
-        figure.text(0.99, 1 - 0.04 / height, note, fontsize=7.5, weight="bold", color=ALARM, **place)
-    figure.savefig(path, dpi=DPI, format=picture_format(path))
+    area = _noted_above(figure, NOTE.get()) if NOTE.get() else None
+    figure.savefig(path, dpi=DPI, format=picture_format(path), bbox_inches=area)
+
+
+def _noted_above(figure: "Figure", note: str) -> "Bbox":
+    """Write the note into a strip above the figure, where nothing else is; returns the area of both."""
+    from matplotlib.transforms import Bbox
+
+    width, height = figure.get_size_inches()
+    text = textwrap.fill(note, int((width - 0.2) / NOTE_LETTER))
+    place: dict[str, Any] = {"ha": "left", "va": "bottom", "parse_math": False}
+    figure.text(0.1 / width, 1 + 0.04 / height, text, fontsize=7.5, weight="bold", color=ALARM, **place)
+    for legend in figure.legends:  # "upper right" means of the figure, not of the strip
+        if legend.get_bbox_to_anchor() is figure.bbox:
+            legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    return Bbox([[0, 0], [width, height + 0.1 + NOTE_LINE * (text.count("\n") + 1)]])
 
 
 def picture_format(path: Path) -> str:
