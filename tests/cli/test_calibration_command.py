@@ -1,6 +1,7 @@
 """steelyard calibration"""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,25 @@ def test_runs_of_the_same_name_are_shown_by_their_folders(runs: list[Path], plac
     text = output(steelyard("calibration", runs[1], renamed))
     assert str(runs[1]) in text
     assert str(renamed) in text
+
+
+def test_numbers_are_whole_beside_long_names_on_a_narrow_terminal(
+    finished: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "fedavg+rounds=1+data.partition=shards+data.partition.shards=20+2-more-s0"
+    shutil.copytree(finished, place / name)
+    (values,) = json.loads(output(steelyard("calibration", name, "--json")))["models"]
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = output(steelyard("calibration", name)).splitlines()
+    scores = [f"{values[score]:.4f}" for score in ("accuracy", "ece", "nll", "brier")]
+    assert lines[2].split() == ["fedavg+rounds=1+data.partition=shards+", *scores]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG")])
+def test_the_file_is_what_its_name_says(finished: Path, place: Path, name: str, start: bytes) -> None:
+    assert f"written: {name}" in output(steelyard("calibration", finished, "--figure", name))
+    assert (place / name).read_bytes().startswith(start)
 
 
 def test_a_run_named_twice_is_refused(runs: list[Path]) -> None:

@@ -54,6 +54,24 @@ def test_recorded_runs_of_equal_settings_are_one_row(place: Path) -> None:
         assert len(by_name[row["name"]]["runs"]) == 2
 
 
+def test_rows_of_one_and_of_two_seeds_are_told_apart_on_a_narrow_terminal(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("data.partition=shards", "data.partition.shards=30", "training.momentum=0.5")
+    output(steelyard(*WORDS[:2], *QUICK, *words, "--seeds", "0,1"))
+    output(steelyard("run", "fedprox", *QUICK))
+    monkeypatch.setenv("COLUMNS", "80")
+    folders = sorted((place / "runs").iterdir())
+    found = json.loads(output(steelyard("compare", *folders, "--json")))["rows"]
+    assert [row["seeds"] for row in found] == [[0, 1], [0]]
+    text = output(steelyard("compare", *folders))
+    assert "over the runs of each row" in text.splitlines()[0]
+    rows = [line.split() for line in text.splitlines() if line.startswith(("fedavg", "fedprox"))]
+    for (_, runs, *scores), row in zip(rows, found, strict=True):
+        assert runs == str(len(row["runs"]))
+        assert scores == [f"{value['mean']:.4f}" for value in row["metrics"].values()]
+
+
 def test_recorded_runs_and_specs_are_not_mixed(finished: Path) -> None:
     for words in ((finished, "fedavg"), (finished, "rounds=3")):
         result = steelyard("compare", *words)

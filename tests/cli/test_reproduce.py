@@ -88,18 +88,31 @@ def main(out, quick, say):
     from steelyard.report.charts import line_charts, markdown_table
 
     out.mkdir(parents=True)
-    (out / "table.md").write_text(markdown_table({"FedAvg": ["0.5"]}, ["", "accuracy"]))
+    rows = {"FedAvg": ["0.5", ""], "FedBaC, stabilised": ["0.6 ± 0.1", "**0.7**"]}
+    tables = [markdown_table(rows, ["", "accuracy", heading]) for heading in ("worst", "sd " * 30)]
+    (out / "table.md").write_text("\\n".join(tables))
     line_charts({"MNIST": {"a": {1: 0.5, 2: 0.6}}}, "MNIST, 200 rounds", "x", "y", out / "a.svg", {})
     return [out / "table.md", out / "a.svg"]
 """
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_tables_are_printed_and_all_of_a_quick_run_says_that_it_is_one(papers: Path, quick: bool) -> None:
+def test_tables_are_printed_and_all_of_a_quick_run_says_that_it_is_one(
+    papers: Path, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     (papers / "one" / "reproduce.py").write_text(DRAWING)
     text = output(steelyard("reproduce", "one", *(["--quick"] if quick else [])))
-    assert "| FedAvg | 0.5 |" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert lines.count(["FedAvg", "0.5"]) == 2, "a table, not its source"
+    assert lines.count(["FedBaC,", "stabilised", "0.6", "±", "0.1", "**0.7**"]) == 2
+    assert text.count("QUICK CHECK") == quick, "said once"
     folder = papers / "one" / ("results-quick" if quick else "results")
-    assert f"written: {folder / 'table.md'}" in text
-    for written in (text, (folder / "table.md").read_text(), (folder / "a.svg").read_text()):
+    assert f"written: {folder / 'table.md'}" in text, "in one line, also if it is long"
+    for written in ((folder / "table.md").read_text(), (folder / "a.svg").read_text()):
         assert ("QUICK CHECK" in written) == quick
+
+
+def test_git_ignores_what_quick_runs_write() -> None:
+    root = Path(__file__).parents[2]
+    assert "results-quick/" in (root / ".gitignore").read_text().splitlines()

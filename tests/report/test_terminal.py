@@ -142,10 +142,15 @@ def test_a_run_without_rounds_can_be_shown() -> None:
     assert "accuracy" not in text
 
 
+def contender(name: str, **metrics: dict[str, float | None]) -> dict[str, Any]:
+    """A row of a comparison over the seeds 3 and 5."""
+    return {"name": name, "metrics": metrics, "runs": ["runs/3", "runs/5"], "seeds": [3, 5]}
+
+
 def test_a_comparison_has_mean_and_deviation_of_every_contender() -> None:
     rows = [
-        {"name": "fedavg", "metrics": {"accuracy": {"mean": 0.9, "sd": 0.0125}}},
-        {"name": "fedprox", "metrics": {"accuracy": {"mean": 0.95, "sd": None}}},
+        contender("fedavg", accuracy={"mean": 0.9, "sd": 0.0125}),
+        contender("fedprox", accuracy={"mean": 0.95, "sd": None}),
     ]
     text = shown(comparison_report(rows, [3, 5]))
     assert "seeds 3, 5" in text
@@ -154,8 +159,8 @@ def test_a_comparison_has_mean_and_deviation_of_every_contender() -> None:
 
 
 def test_a_contender_without_a_score_gets_a_dash() -> None:
-    rows = [{"name": "a", "metrics": {"nll": {"mean": 1.0, "sd": 0.5}}}, {"name": "b", "metrics": {}}]
-    assert line_of(shown(comparison_report(rows, [0, 1])), "b").endswith("–")
+    rows = [contender("a", nll={"mean": 1.0, "sd": 0.5}), contender("b")]
+    assert line_of(shown(comparison_report(rows, [3, 5])), "b").endswith("–")
 
 
 def test_a_catalogue_lists_every_row_under_its_headings() -> None:

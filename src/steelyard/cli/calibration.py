@@ -56,11 +56,11 @@ def calibration(
     def view() -> Any:
         from rich.console import Group
 
-        from steelyard.report.terminal import catalogue
+        from steelyard.report.terminal import scores_table, written
 
         rows = [(name, *(f"{values[key]:.4f}" for key in SCORES)) for name, (values, _) in scored.items()]
-        table = catalogue("on the common test set", rows, ("run", *SCORES.values()))
-        return table if png is None else Group(table, "", f"written: {png}")
+        table = scores_table("on the common test set", ("run", *SCORES.values()), rows)
+        return table if png is None else Group(table, written(png))
 
     models = [values for values, _ in scored.values()]
     show_values({"models": models, "png": None if png is None else str(png)}, view, as_json)

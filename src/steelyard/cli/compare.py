@@ -128,7 +128,7 @@ def _draw(rows: Rows, metrics: list[str] | None, figure: Path) -> None:
 
 
 def _show(rows: Rows, seeds: Sequence[int], figure: Path | None, latex: bool, as_json: bool) -> None:
-    from steelyard.report.terminal import comparison_report, metric_names
+    from steelyard.report.terminal import comparison_report, metric_names, written
 
     if latex and not as_json:
         from steelyard.report.latex import comparison_latex
@@ -140,7 +140,7 @@ def _show(rows: Rows, seeds: Sequence[int], figure: Path | None, latex: bool, as
         from rich.console import Group
 
         table = comparison_report(rows, seeds)
-        return table if figure is None else Group(table, "", f"written: {figure}")
+        return table if figure is None else Group(table, written(figure))
 
     file = None if figure is None else str(figure)
     show_values({"seeds": list(seeds), "rows": rows, "figure": file}, view, as_json)

@@ -171,10 +171,12 @@ def _show(
     def view() -> "RenderableType":
         from rich.console import Group
 
+        from steelyard.report.terminal import written
+
         failed = [(f"{cell.name}, seed {cell.spec.seed}", run.error) for cell, run in runs if run.error]
         parts: list[RenderableType] = [part for results in shown for part in (grid_report(results), "")]
         parts += [failures_report(failed), ""] if failed else []
-        return Group(*parts[:-1], *([""] if files else []), *(f"written: {file}" for file in files))
+        return Group(*parts[:-1], *([written(*files)] if files else []))
 
     show_values({**_values(plan, runs, by_metric), "files": list(map(str, files))}, view, as_json)
 

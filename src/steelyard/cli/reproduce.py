@@ -2,16 +2,19 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steelyard.cli.shared import Json, guarded, show_values, stderr
 from steelyard.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 QUICK = "QUICK CHECK: small data and few rounds, not the experiment of the paper"
 ROOT = Path(__file__).parents[3]
@@ -51,11 +54,26 @@ def reproduce(
         with noted(QUICK if quick else ""):
             files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
 
-    def view() -> str:
-        tables = [f"{file.stem}\n\n{file.read_text('utf-8')}" for file in files if file.suffix == ".md"]
-        return "\n".join([*tables, *(f"written: {file}" for file in files)])
+    show_values(
+        {"files": [str(file) for file in files], "quick": quick}, lambda: _view(files, quick), as_json
+    )
 
-    show_values({"files": [str(file) for file in files], "quick": quick}, view, as_json)
+
+def _view(files: Sequence[Path], quick: bool) -> "RenderableType":
+    """The tables, with what a quick run is said once, and the names of all files."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from steelyard.report.charts import read_tables
+    from steelyard.report.tables import NumberTable
+    from steelyard.report.terminal import written
+
+    parts: list[RenderableType] = [Text(QUICK, "bold red"), ""] if quick else []
+    for file in files:
+        tables = read_tables(file.read_text("utf-8")) if file.suffix == ".md" else []
+        parts += [Text(file.stem, "bold")] if tables else []
+        parts += [part for headings, rows in tables for part in (NumberTable(headings, rows, ""), "")]
+    return Group(*parts[:-1], written(*files))
 
 
 def _folder(paper: str) -> Path:

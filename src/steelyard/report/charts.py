@@ -1,5 +1,6 @@
 """Line charts and Markdown tables for the results of experiments."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,3 +95,10 @@ def markdown_table(rows: Mapping[str, Sequence[str]], headings: Sequence[str]) -
     lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
     note = [f"**{NOTE.get()}**", ""] if NOTE.get() else []
     return "\n".join([*note, *lines]) + "\n"
+
+
+def read_tables(text: str) -> list[tuple[list[str], list[list[str]]]]:
+    """The tables in a Markdown text, each as (headings, rows)."""
+    blocks = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
+    tables = [[line[2:-2].split(" | ") for line in block.splitlines()] for block in blocks]
+    return [(headings, rows) for headings, _, *rows in tables]

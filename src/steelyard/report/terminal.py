@@ -8,6 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.report.tables import NumberTable
+
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
 HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
@@ -80,18 +82,16 @@ def _verdict(row: dict[str, Any]) -> Text:
     return Text.assemble((row["client"], "bold"), row["verdict"].removeprefix(row["client"]))
 
 
-def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> Table:
-    """One row per spec: mean ± standard deviation of each score over the seeds."""
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    table.title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
-    table.title_justify, table.title_style = "left", "dim"
-    table.add_column("", no_wrap=True)
+def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> RenderableType:
+    """One row per spec: mean ± standard deviation of each score over its runs, and how many if that varies."""
     names = metric_names(rows)
-    for name in names:
-        table.add_column(HEADINGS.get(name, name.replace("_", " ")), justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(Text(row["name"], "bold"), *(_spread(row["metrics"].get(name)) for name in names))
-    return table
+    headings = [HEADINGS.get(name, name.replace("_", " ")) for name in names]
+    cells = [[row["name"], *(_spread(row["metrics"].get(name)) for name in names)] for row in rows]
+    title = f"mean ± sd over seeds {', '.join(map(str, seeds))}"
+    if any(list(row["seeds"]) != list(seeds) for row in rows):
+        title, headings = "mean ± sd over the runs of each row", ["runs", *headings]
+        cells = [[name, str(len(row["runs"])), *rest] for row, (name, *rest) in zip(rows, cells, strict=True)]
+    return Group(Text(title, "dim"), NumberTable(["", *headings], cells))
 
 
 def metric_names(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -114,6 +114,16 @@ def catalogue(title: str, rows: Sequence[tuple[str, ...]], columns: Sequence[str
     for row in rows:
         table.add_row(*map(Text, row))
     return table
+
+
+def scores_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    """A title, and a table of names and numbers."""
+    return Group(Text(title, "bold"), NumberTable(headings, rows, name_style="cyan"))
+
+
+def written(*files: object) -> RenderableType:
+    """The names of files that were written; long ones are not wrapped."""
+    return Group("", *(Text(f"written: {file}", no_wrap=True, overflow="ignore") for file in files))
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:

@@ -54,6 +54,7 @@ def row_of(name: str, runs: Sequence[Run], metrics: Sequence[str] | None = None)
         "name": name,
         "metrics": _scores(runs, metrics),
         "runs": [str(run.path) for run in runs],
+        "seeds": sorted(run.spec["seed"] for run in runs if "seed" in run.spec),
         "warnings": warned,
     }
 
