@@ -59,11 +59,14 @@ def test_show_shows_a_run_as_it_was_shown_when_it_ended(place: Path) -> None:
     assert "client-2" in text
 
 
-def test_data_show_draws_the_split_as_a_png(place: Path) -> None:
+@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_data_show_draws_the_split_as_the_name_of_the_file_says(
+    ending: str, start: bytes, place: Path
+) -> None:
     (place / "deep").mkdir()
-    text = output(steelyard("data", "show", "data.clients=4", "--png", "deep/split.png"))
-    assert (place / "deep/split.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "deep/split.png" in text
+    text = output(steelyard("data", "show", "data.clients=4", "--figure", f"deep/split.{ending}"))
+    assert (place / f"deep/split.{ending}").read_bytes().startswith(start)
+    assert f"deep/split.{ending}" in text
 
 
 def test_data_show_counts_every_row_of_every_class() -> None:

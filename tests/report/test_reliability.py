@@ -71,3 +71,18 @@ def test_overconfidence_and_bins_with_few_examples_are_visible(
     assert (under.get_alpha(), over.get_alpha()) == (reliability.PALE, 1)
     assert same_color(under.get_facecolor()[:3], reliability.UNDER)
     assert same_color(over.get_facecolor()[:3], reliability.OVER)
+
+
+def test_the_error_stands_above_the_diagram_and_titles_are_different(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"fedavg+training.lr=0.1+model=light-cnn-s{seed}" for seed in (0, 1)]
+    figure = drawn({name: some_bins(0.2) for name in names}, tmp_path / "x.png", monkeypatch)
+    figure.canvas.draw()
+    squares = figure.axes[::2]
+    for square in squares:
+        (error,) = square.texts
+        assert error.get_window_extent().y0 > square.get_window_extent().y1
+        assert not error.get_window_extent().overlaps(square._left_title.get_window_extent())
+        assert square._left_title.get_window_extent().y1 < figure.texts[1].get_window_extent().y0
+    assert len({square.get_title("left") for square in squares}) == 2

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from steelyard.report.split_figure import _order_by_classes, _summary, draw_split
-from steelyard.report.style import readable
+from steelyard.report.style import distinct, readable
 
 
 def draw(
@@ -126,11 +127,51 @@ def test_matplotlib_is_loaded_only_to_draw() -> None:
 def test_small_splits_are_shaded_by_share_as_large_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shaded: list[Any] = []
+    counts = torch.tensor([[300, 100], [3, 1]])
+    grid, scale, *_ = drawn(counts, ["a", "b"], ["x", "y"], monkeypatch).axes
+    assert grid.collections[0].get_array().ravel().tolist() == [0.75, 0.25, 0.75, 0.25]
+    assert [label.get_text() for label in scale.get_xticklabels()] == ["0%", "75%"]
+    assert [text.get_text() for text in scale.texts] == ["shade: share of the client's rows"]
 
-    def keep(figure: Any, path: Path) -> None:
-        shaded.extend(mesh.get_array() for mesh in figure.axes[0].collections)
 
-    monkeypatch.setattr("steelyard.report.split_figure.save", keep)
-    draw_split(torch.tensor([[300, 100], [3, 1]]), ["a", "b"], ["x", "y"], "A split", tmp_path / "a.png")
-    assert shaded[0].ravel().tolist() == [0.75, 0.25, 0.75, 0.25]
+def drawn(
+    counts: Tensor, class_names: list[str], client_names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """The figure of a split."""
+    figures: list[Any] = []
+    monkeypatch.setattr("steelyard.report.split_figure.save", lambda figure, path: figures.append(figure))
+    draw_split(counts, class_names, client_names, "A split", Path("split.png"))
+    figures[0].canvas.draw()
+    return figures[0]
+
+
+LETTERS = ["\n", " ", *"!$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"]
+
+
+@pytest.mark.parametrize("clients", [12, 60])
+@pytest.mark.parametrize("names", [LETTERS, [f"a letter, number {number}" for number in range(65)]])
+def test_labels_of_65_classes_run_into_nothing(
+    clients: int, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = drawn(random_counts(clients, 65), names, [f"c{n}" for n in range(clients)], monkeypatch)
+    drawings = [axes.get_window_extent() for axes in figure.axes]
+    texts = [text for text in figure.findobj(Text) if text.get_text() in ("rows", "share", "A split")]
+    for axes in figure.axes:
+        texts += [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.xaxis.label]
+    labels = [text.get_window_extent() for text in texts if text.get_text().strip() and text.get_visible()]
+    assert len(labels) > 40
+    for number, label in enumerate(labels):
+        assert not any(label.overlaps(drawing) for drawing in drawings)
+        assert not any(label.overlaps(other) for other in labels[:number])
+
+
+def test_labels_that_are_cut_are_still_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [f"ROMEO OF THE LONG NAME {number}" for number in range(12)]
+    figure = drawn(random_counts(12, 2), ["a", "b"], clients, monkeypatch)
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown[:10] == clients[:10]
+    assert [name[-3:] for name in shown[10:]] == [" 10", " 11"]
+    assert max(map(len, shown)) == 24
+    assert distinct(["short", "abcdefg1", "abcdefg2"], 7) == ["short", "abc…fg1", "abc…fg2"]
+    assert distinct(["abcdefXuvwxyz", "abcdefYuvwxyz"], 7) == ["abcd… 1", "abcd… 2"]
+    assert distinct(["a"] * 2, 7) == ["a 1", "a 2"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steelyard.report.charts import tidy
-from steelyard.report.style import FAINT, INK, new_axes, new_figure, readable, save
+from steelyard.report.style import FAINT, INK, distinct, new_axes, new_figure, save
 from steelyard.studies.curves import Curve
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def _draw_legend(figure: "Figure", style: Mapping[str, tuple[str, str]], left: f
 
     width, height = figure.get_size_inches()
     handles = [
-        Line2D([], [], color=colour, ls=line, lw=1.8, label=readable(name, LONGEST).lstrip("_"))
-        for name, (colour, line) in style.items()
+        Line2D([], [], color=colour, ls=line, lw=1.8, label=label.lstrip("_"))
+        for label, (colour, line) in zip(distinct(list(style), LONGEST), style.values(), strict=True)
     ]
     legend = figure.legend(
         handles=handles,

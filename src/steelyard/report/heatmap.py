@@ -18,7 +18,7 @@ from steelyard.report.heatmap_layout import (
     panels_across,
     scale_of,
 )
-from steelyard.report.style import FAINT, INK, new_axes, new_figure, ramp, readable, save
+from steelyard.report.style import FAINT, INK, distinct, new_axes, new_figure, ramp, readable, save
 from steelyard.studies.grid_results import Entry, GridResults, number
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def _draw_panel(
         entry = results.entry(panel, results.rows[down], results.columns[across])
         _write_entry(grid, across + 0.5, down, entry, scale)
     _name_axes(grid, results, measures, named)
-    _name_columns(grid, [readable(name, LONGEST) for name in results.columns], measures.angle)
-    names = [readable(row, LONGEST) if named else "" for row in results.rows]
+    _name_columns(grid, distinct(results.columns, LONGEST), measures.angle)
+    names = distinct(results.rows, LONGEST) if named else [""] * len(results.rows)
     grid.set_yticks(np.arange(len(names)) + 0.5, labels=names, parse_math=False)
     if results.has_worst:
         right = x + measures.grid_width + 0.12

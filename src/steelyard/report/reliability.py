@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from steelyard.metrics import Bins
 from steelyard.report.charts import tidy
-from steelyard.report.style import BAR, FAINT, INK, RAMP, new_axes, new_figure, readable, save
+from steelyard.report.style import BAR, FAINT, INK, RAMP, distinct, new_axes, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BODY, OVER, UNDER = RAMP[1], "#d9694f", "#e3b04b"
 FEW, PALE = 0.01, 0.4  # bins with less than 1 % of the examples are noisy: drawn with opacity 0.4
 SIDE, LOW, BETWEEN = 2.7, 0.6, 0.5  # inches: side of the diagram, height of the histogram, gap of panels
-LEFT, TOP = 0.75, 0.98
+LEFT, TOP = 0.75, 1.18
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -34,17 +34,17 @@ def draw_reliability(models: Mapping[str, Bins], title: str, path: Path) -> None
         LEFT,
     )
     most = max(float(_shares(bins).max()) for bins in models.values())
-    for number, (name, bins) in enumerate(models.items()):
+    titles = distinct(list(models), 34)
+    for number, (title, bins) in enumerate(zip(titles, models.values(), strict=True)):
         left = LEFT + number * (SIDE + BETWEEN)
         square = new_axes(figure, left, bottom + LOW + 0.15, SIDE, SIDE)
         below = new_axes(figure, left, bottom, SIDE, LOW)
         _draw_bins(square, bins)
         _draw_shares(below, bins, most)
-        square.set_title(readable(name, 34), fontsize=9.5, color=INK, loc="left", parse_math=False)
-        ece: dict[str, Any] = {"ha": "left", "va": "top", "zorder": 5}
-        box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1.5}
-        text = f"ECE {bins.ece:.1%}"
-        square.text(0.04, 0.97, text, fontsize=9.5, color=INK, weight="bold", bbox=box, **ece)
+        square.set_title(title, fontsize=9.5, color=INK, loc="left", pad=22, parse_math=False)
+        place: dict[str, Any] = {"ha": "left", "va": "bottom", "transform": square.transAxes}
+        ece = f"ECE {bins.ece:.1%}"
+        square.text(0, 1 + 0.06 / SIDE, ece, fontsize=9.5, color=INK, weight="bold", **place)
         for axes, label in ((square, "accuracy"), (below, "examples")):
             axes.tick_params(labelleft=number == 0)
             axes.set_ylabel(label if number == 0 else "", fontsize=8.5, color=FAINT)

@@ -14,21 +14,23 @@ from steelyard.report.style import (
     DPI,
     FAINT,
     INK,
+    distinct,
     label_angle,
     new_axes,
     new_figure,
     ramp,
-    readable,
     save,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 Array = NDArray[Any]
 
+SCALE, SKYLINE = 0.32, 0.2  # inches: the scale above the lower edge, the numbers of rows above their classes
 MAX_NAMED_CLIENTS = 40  # with more, each client is a column without a name
 
 
@@ -45,10 +47,10 @@ def draw_split(
     `thumbnails` [clients, k, C, H, W] in [0, 1] are drawn beside the counts of at most 40 clients.
     """
     table = counts.cpu().numpy()
-    names = [readable(name, 18) for name in class_names]
+    names = distinct(class_names, 18)
     if len(table) <= MAX_NAMED_CLIENTS:
         images = None if thumbnails is None else thumbnails.cpu().numpy()
-        figure = _clients_as_rows(table, names, [readable(name, 24) for name in client_names], title, images)
+        figure = _clients_as_rows(table, names, distinct(client_names, 24), title, images)
     else:
         figure = _clients_as_columns(table, names, title)
     save(figure, path)
@@ -61,7 +63,7 @@ def _clients_as_rows(
     clients, classes = table.shape
     row = 0.3 if images is None else 0.42
     grid_height, grid_width = row * clients, float(np.clip(0.5 * classes, 3.0, 10.0))
-    left, bottom = 0.35 + 0.075 * max(map(len, client_names)), 0.3
+    left, bottom = 0.35 + 0.075 * max(map(len, client_names)), 0.62
     bars_left = left + grid_width + 0.2
     images_left = bars_left + 1.8
     shown = 0 if images is None else min(images.shape[1], 8)
@@ -70,7 +72,8 @@ def _clients_as_rows(
     width = images_left + (row * shown + 0.3 if shown else 0.0)
     figure = new_figure(width, bottom + grid_height + top, title, _summary(table), left)
     grid = new_axes(figure, left, bottom, grid_width, grid_height)
-    _draw_counts(grid, table, grid_width / classes)
+    mesh = _draw_counts(grid, table, grid_width / classes)
+    _draw_scale(figure, mesh, new_axes(figure, left, SCALE, 1.2, 0.1), upright=False)
     grid.set_yticks(np.arange(clients) + 0.5, labels=client_names, parse_math=False)
     grid.xaxis.tick_top()
     places = _label_places(classes, grid_width)
@@ -93,15 +96,15 @@ def _clients_as_columns(table: Array, class_names: list[str], title: str) -> "Fi
     columns = np.stack([part.mean(axis=0) for part in np.array_split(shares[order], min(clients, 10 * DPI))])
     left, bottom = 0.35 + 0.075 * max(map(len, [*class_names, f"{sizes.max():,}"])), 0.5
     grid_height = float(np.clip(0.3 * classes, 2.4, 7.0))
-    figure = new_figure(left + 10.9, bottom + grid_height + 2.0, title, _summary(table), left)
+    figure = new_figure(left + 10.9, bottom + grid_height + 2.1, title, _summary(table), left)
     grid = new_axes(figure, left, bottom, 10.0, grid_height)
     image = grid.imshow(columns.T, cmap=ramp(), aspect="auto", vmin=0, interpolation="nearest")
     places = _label_places(classes, grid_height)
     grid.set_yticks(places, labels=[class_names[i] for i in places], parse_math=False)
     grid.set_xticks([])
     grid.set_xlabel(f"{clients:,} clients, ordered by their most frequent class", color=FAINT, fontsize=9)
-    _draw_scale(figure, image, new_axes(figure, left + 10.15, bottom, 0.14, grid_height))
-    _draw_skyline(new_axes(figure, left, bottom + grid_height + 0.1, 10.0, 0.9), sizes[order])
+    _draw_scale(figure, image, new_axes(figure, left + 10.15, bottom, 0.14, grid_height), upright=True)
+    _draw_skyline(new_axes(figure, left, bottom + grid_height + SKYLINE, 10.0, 0.9), sizes[order])
     return figure
 
 
@@ -111,19 +114,20 @@ def _order_by_classes(shares: Array) -> Array:
     return np.lexsort((first_two[:, -1], -shares.max(axis=1), first_two[:, 0]))
 
 
-def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> None:
+def _draw_counts(axes: "Axes", table: Array, cell_width: float) -> "QuadMesh":
     """Numbers are counts; the shade is the class's share of the client's rows, as with many clients."""
     shares = table / np.maximum(table.sum(axis=1), 1)[:, None]
     peak, darkest = max(int(table.max()), 1), max(float(shares.max()), 1e-9)
     gap = 1.5 if cell_width > 0.25 else 0.25
-    axes.pcolormesh(shares, cmap=ramp(), vmin=0, vmax=darkest, edgecolors="white", linewidth=gap)
+    mesh = axes.pcolormesh(shares, cmap=ramp(), vmin=0, vmax=darkest, edgecolors="white", linewidth=gap)
     axes.invert_yaxis()
     if cell_width < 0.09 * len(f"{peak:,}"):  # numbers would overlap
-        return
+        return mesh
     for client, label in np.argwhere(table):
         count = table[client, label]
         color = "white" if shares[client, label] > 0.55 * darkest else INK
         axes.text(label + 0.5, client + 0.5, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
+    return mesh
 
 
 def _draw_sizes(axes: "Axes", sizes: Array) -> None:
@@ -153,11 +157,22 @@ def _draw_images(axes: "Axes", images: Array) -> None:
     axes.text(0.04, -0.72, "sample images", fontsize=9, color=FAINT)
 
 
-def _draw_scale(figure: "Figure", image: "AxesImage", axes: "Axes") -> None:
-    bar = figure.colorbar(image, cax=axes, format=lambda share, _: f"{share:.0%}")
+def _draw_scale(figure: "Figure", shares: "AxesImage | QuadMesh", axes: "Axes", upright: bool) -> None:
+    """What the shades are: upright beside the columns of many clients, or flat below the rows of a few."""
+    bar = figure.colorbar(
+        shares,
+        cax=axes,
+        orientation="vertical" if upright else "horizontal",
+        ticks=None if upright else [0, shares.get_clim()[1]],
+        format=lambda share, _: f"{100 * share:.2g}%",
+    )
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=FAINT)
-    bar.ax.set_title("share", fontsize=8, color=FAINT, loc="left")
+    axes.tick_params(length=0, labelsize=8, labelcolor=FAINT)
+    if upright:
+        axes.set_title("share", fontsize=8, color=FAINT, loc="left")
+    else:
+        text = "shade: share of the client's rows"
+        axes.text(1.08, 0.5, text, transform=axes.transAxes, va="center", fontsize=8, color=FAINT)
 
 
 def _label_places(count: int, length: float) -> range:

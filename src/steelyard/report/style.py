@@ -1,7 +1,8 @@
 """Colours, figures and axes that all pictures share; sizes are in inches."""
 
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -93,10 +94,30 @@ def ramp() -> "Colormap":
 
 def label_angle(names: list[str], cell: float) -> int:
     """Rotation of labels in degrees: 0 if they fit into `cell` inches, else 45, or 90 for narrow cells."""
-    return 0 if max(map(len, names)) * 0.08 <= cell else 45 if cell > 0.3 else 90
+    return 0 if max(map(len, names)) * 0.08 - 0.01 <= cell else 45 if cell > 0.3 else 90
 
 
 def readable(name: str, longest: int) -> str:
     """A name cut to `longest` characters; control characters (a newline as a class name) are escaped."""
     name = name if name.isprintable() else repr(name)[1:-1]
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def distinct(names: Sequence[str], longest: int) -> list[str]:
+    """Names cut to `longest` characters; those that are then equal lose their middle, or get a number."""
+    cut = [readable(name, longest) for name in names]
+    for shorten in (_without_middle, _numbered):
+        equal = {text for text in cut if cut.count(text) > 1}
+        cut = [shorten(names, i, longest) if text in equal else text for i, text in enumerate(cut)]
+    return cut
+
+
+def _without_middle(names: Sequence[str], index: int, longest: int) -> str:
+    name = readable(names[index], sys.maxsize)
+    end = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
+
+
+def _numbered(names: Sequence[str], index: int, longest: int) -> str:
+    number = f" {index + 1}"
+    return readable(names[index], longest - len(number)) + number

@@ -83,7 +83,7 @@ def _verdict(row: dict[str, Any]) -> Text:
 
 
 def comparison_report(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> RenderableType:
-    """One row per spec: mean ± standard deviation of each score over its runs, and how many if that varies."""
+    """One row per spec: mean ± standard deviation of each score, and the number of runs if it varies."""
     names = metric_names(rows)
     headings = [HEADINGS.get(name, name.replace("_", " ")) for name in names]
     cells = [[row["name"], *(_spread(row["metrics"].get(name)) for name in names)] for row in rows]
