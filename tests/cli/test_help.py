@@ -1,5 +1,6 @@
 """Help that teaches."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -40,6 +41,22 @@ def test_help_says_what_a_command_does_and_takes(words: tuple[str, ...]) -> None
     if words in {("run",), ("compare",), ("data", "show")}:
         assert f"Example{'s' * (words != ('data', 'show'))}:" in text
         assert f"steelyard {' '.join(words)} " in text.partition("Example")[2]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_fills_the_lines_of_a_narrow_terminal(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line ends where the next word would not fit, and an example is one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    prose = output(steelyard(*words, "--help")).partition("╭")[0].partition("Usage:")[2]
+    lines = [line.rstrip() for line in prose.splitlines()[1:]]
+    for line, following in itertools.pairwise(lines):
+        assert not line.startswith(" steelyard "), "an example that is not indented"
+        if line.startswith("    "):
+            assert not following or following.startswith("    "), "an example in two lines"
+        elif line and following:
+            assert len(f"{line} {following.split()[0]}") > 79, f"ragged: {line!r}"
 
 
 def test_without_a_command_there_is_help() -> None:

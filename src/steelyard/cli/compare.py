@@ -51,7 +51,7 @@ def compare(
     [dim]Examples:[/]
 
         steelyard compare fedavg fedprox --seeds 0,1,2 data.partition.alpha=0.1
-        steelyard compare fedavg poisoned --metric accuracy,nll --figure curves.pdf
+        steelyard compare fedavg poisoned --metric nll --figure curves.pdf
         steelyard compare runs/* --latex
     """
     check_files(figure)

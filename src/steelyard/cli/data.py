@@ -73,9 +73,11 @@ def data_show(
 ) -> None:
     """Draw how many examples of each class every client has.
 
+    Up to 40 clients are rows with their names; more are columns, ordered by their most frequent class.
+
     [dim]Example:[/]
 
-        steelyard data show data.dataset=mnist data.partition=shards data.clients=20 --figure split.png
+        steelyard data show data.dataset=mnist data.partition=shards
     """
     from steelyard.report.split import draw_spec
     from steelyard.specs.schema import load_spec

@@ -88,8 +88,8 @@ def grid(
 
     [dim]Examples:[/]
 
-        steelyard grid --rows weighing=samples,uniform --columns data.partition=iid,shards
-        steelyard grid fedprox --rows objective.mu=0.01,0.1 --seeds 0,1 --figure mu.png
+        steelyard grid --rows weighing=samples,krum --columns rounds=5,20
+        steelyard grid fedprox --rows objective.mu=0.01,0.1 --figure mu.png
         steelyard grid my-grid.toml rounds=5 --metric accuracy,nll --csv cells.csv
     """
     check_files(figure, csv)

@@ -1,6 +1,7 @@
 """Options, errors and output that the commands have in common."""
 
 import functools
+import inspect
 import json
 import re
 import sys
@@ -58,7 +59,20 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             where = f" ({error.filename})" if error.filename else ""
             fail(f"{error.strerror or error}{where}.", 1, as_json)
 
+    wrapper.__doc__ = joined_lines(command.__doc__ or "")
     return wrapper
+
+
+def joined_lines(text: str) -> str:
+    """A docstring with each paragraph in one line, which `--help` wraps to the terminal's width.
+
+    Paragraphs with an indented line stay as they are: examples.
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        each if re.search(r"^ ", each, flags=re.MULTILINE) else " ".join(each.splitlines())
+        for each in paragraphs
+    )
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
