@@ -41,6 +41,7 @@ def test_the_spec_of_a_changed_run_can_be_changed_again(tmp_path: Path) -> None:
     file.write_text(load_spec("fedprox", {"weighing": "majority"}).to_toml())
     assert load_spec(file).name == "fedprox+weighing=majority"
     assert load_spec(file, {"rounds": 8}).name == "fedprox+weighing=majority+rounds=8"
+    assert load_spec(file, {"weighing": "krum"}).name == "fedprox+weighing=krum"
 
 
 def test_names_are_short_and_are_names_of_files(tmp_path: Path) -> None:
@@ -58,6 +59,29 @@ def test_names_are_short_and_are_names_of_files(tmp_path: Path) -> None:
     assert name.endswith("-more")
     odd = load_spec(None, {"model": "my_package.models:make"}, imports=False)
     assert odd.name == "fedavg+model=my_package.models-make"
+
+
+def test_changes_of_a_shortened_name_are_counted_once_and_the_new_ones_show(tmp_path: Path) -> None:
+    many = {
+        "rounds": 2,
+        "patience": 3,
+        "evaluate_every": 2,
+        "data.clients": 7,
+        "training.lr": 0.123456,
+        "training.momentum": 0.9,
+        "server.clip": 3.0,
+    }
+    file = tmp_path / "spec.toml"
+    file.write_text(load_spec("fedavg", many).to_toml())
+    base = load_spec(file).name
+    assert base == "fedavg+rounds=2+evaluate_every=2+patience=3+data.clients=7+3-more"
+    names = [load_spec(file, {"weighing": rule}).name for rule in ("majority", "ivar-vb")]
+    start = "fedavg+rounds=2+evaluate_every=2+patience=3"
+    assert names == [f"{start}+weighing=majority+4-more", f"{start}+weighing=ivar-vb+4-more"]
+    file.write_text(load_spec(file, {"weighing": "majority"}).to_toml())
+    again = load_spec(file, {"combining": "trimmed-mean", "engine": "serial"}).name
+    assert again == f"{start}+combining=trimmed-mean+5-more"
+    assert load_spec(file, {"engine": "serial"}).name == f"{start}+weighing=majority+4-more"
 
 
 def test_the_folder_and_the_record_have_the_name(tmp_path: Path) -> None:
