@@ -23,7 +23,14 @@ def shown(view: RenderableType, width: int = 120) -> str:
 
 def client(name: str, weight: float | None = 0.5, **more: Any) -> dict[str, Any]:
     row = {"client": name, "num_examples": 1234, "rounds": 4, "weight": weight, "accuracy": 0.9}
-    return {**row, "equal_share": 0.5, "rejected": 0, "verdict": f"{name} counted.", **more}
+    return {
+        **row,
+        "equal_share": 0.5,
+        "rejected": 0,
+        "verdict": f"{name} counted.",
+        "stands_out": True,
+        **more,
+    }
 
 
 def summary(**more: Any) -> dict[str, Any]:
@@ -81,6 +88,25 @@ def test_of_many_verdicts_the_first_are_shown() -> None:
     assert "c39 counted." in text
     assert "c40 counted." not in text
     assert "… and 5 more: `steelyard report` shows all" in text
+
+
+def test_clients_that_nothing_sets_apart_share_one_line() -> None:
+    alike = [client(f"c{number}", 0.2, equal_share=0.2, stands_out=False) for number in range(3)]
+    odd = client("odd", 0.02, equal_share=0.2)
+
+    def lines(rows: list[dict[str, Any]]) -> list[str]:
+        return [line.strip() for line in shown(verdict_report(rows), 80).splitlines()[1:]]
+
+    assert lines(alike) == ["all 3 clients counted for 20 % each, an equal share: nothing sets them apart."]
+    others = "the other 3 clients counted for 20 % each, an equal share: nothing sets them apart."
+    assert " ".join(lines([*alike, odd])) == f"odd counted. {others}"
+    unequal = [odd, *alike[:2], client("c2", 0.25, equal_share=0.2, stands_out=False)]
+    assert lines(unequal)[1:] == [
+        "the other 3 clients counted for 20 % to 25 % each: nothing sets them apart."
+    ]
+    assert lines([odd, *alike[:2]]) == ["odd counted.", "c0 counted.", "c1 counted."], "two are no group"
+    hostile = client("c3", 0.2, equal_share=0.2, stands_out=False, adversary=True)
+    assert lines([*alike, hostile])[0] == "c3 counted.", "an adversary that nothing sets apart is news"
 
 
 def test_adversaries_are_marked_where_there_are_any() -> None:

@@ -70,6 +70,7 @@ def test_a_client_that_was_never_invited_has_no_weight_but_an_accuracy() -> None
         "rejected": 0,
         "reason": None,
         "verdict": "a took part in no round.",
+        "stands_out": True,
     }
 
 

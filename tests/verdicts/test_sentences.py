@@ -164,6 +164,22 @@ def test_a_share_that_no_figure_explains_is_not_explained_away() -> None:
     assert "no single figure explains it (variance 0.4 × the usual)" in text_of(rows, IvarVb().reasons, "odd")
 
 
+def test_a_client_stands_out_if_a_reason_or_a_rejection_does() -> None:
+    usual = others(9, weight=0.98 / 9, num_examples=400)
+    few = {"weight": 0.02, "num_examples": 100}
+    found = verdicts_of(rounds(3, few=few, **usual), Samples().reasons)
+    assert [name for name, verdict in found.items() if verdict.stands_out] == ["few"]
+    odd = others(1, weight=0.02, variance=0.4)["other-0"]
+    rows = rounds(3, odd=odd, **others(5, weight=0.196, variance=1.0))
+    assert verdicts_of(rows, IvarVb().reasons)["odd"].stands_out, "no single figure explains it"
+    many = verdicts_of(rounds(3, best=0.6, **others(9, weight=0.4 / 9, variance=1.0)), IvarVb().reasons)
+    assert not many["other-1"].stands_out, "as much as most clients"
+    rejected = verdicts_of(rounds(3, a=lambda n: 0.5 if n > 1 else "sent nothing", b=0.5), ())
+    assert [verdict.stands_out for verdict in rejected.values()] == [True, False]
+    idle = {"status": "idle", "weight": None}
+    assert verdicts_of(rounds(2, a=1.0, b=idle), ())["b"].stands_out, "it took part in no round"
+
+
 def test_clients_that_take_part_in_some_rounds_are_compared_in_these() -> None:
     def now_and_then(number: int) -> Any:
         return {"weight": 0.5} if number % 4 == 0 else {"status": "idle", "weight": None}

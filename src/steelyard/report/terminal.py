@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.report.tables import NumberTable
+from steelyard.verdicts.sentences import percent
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 16
 HEADINGS = {"client_accuracy_worst10": "worst 10 %", "client_accuracy_sd": "client sd"}
 MAX_CLIENTS = 40
+MIN_ALIKE = 3  # clients that nothing sets apart, to share one line
 MAX_OWN = 4  # metrics of the user's own that are shown
 
 
@@ -69,12 +71,30 @@ def client_report(clients: Sequence[dict[str, Any]], own_metrics: Sequence[str] 
 
 
 def verdict_report(clients: Sequence[dict[str, Any]]) -> RenderableType:
-    """Why each client counted as much as it did; those that counted for least, beside equal shares, first."""
+    """Why each client counted as much as it did; those that counted for least, beside equal shares, first.
+
+    Clients that nothing sets apart share one line, unless they were adversaries.
+    """
     ordered = sorted(clients, key=lambda row: (row["weight"] or 0.0) / (row["equal_share"] or 1.0))
-    lines = [Padding(_verdict(row), (0, 0, 0, 2)) for row in ordered[:MAX_CLIENTS]]
-    more = len(clients) - MAX_CLIENTS
-    rest = [Text(f"  … and {more:,} more: `steelyard report` shows all", "dim")] if more > 0 else []
-    return Group(Text("why", "dim"), *lines, *rest)
+    others = [row for row in ordered if row["stands_out"] or row.get("adversary")]
+    alike = [row for row in ordered if not (row["stands_out"] or row.get("adversary"))]
+    if len(alike) < MIN_ALIKE:
+        others, alike = ordered, []
+    lines = [_verdict(row) for row in others[:MAX_CLIENTS]]
+    if len(others) > MAX_CLIENTS:
+        lines.append(Text(f"… and {len(others) - MAX_CLIENTS:,} more: `steelyard report` shows all", "dim"))
+    lines += [_common_verdict(alike, len(clients))] if alike else []
+    return Group(Text("why", "dim"), *(Padding(line, (0, 0, 0, 2)) for line in lines))
+
+
+def _common_verdict(alike: Sequence[dict[str, Any]], clients: int) -> Text:
+    """One sentence for clients that nothing sets apart."""
+    who = f"all {clients:,}" if len(alike) == clients else f"the other {len(alike):,}"
+    shares = [row["weight"] or 0.0 for row in alike]
+    ends = dict.fromkeys((percent(min(shares)), percent(max(shares))))
+    is_equal = all(percent(row["equal_share"] or 0.0) in ends for row in alike) and len(ends) == 1
+    share = f"{' to '.join(ends)} each{', an equal share' if is_equal else ''}"
+    return Text.assemble((f"{who} clients", "bold"), f" counted for {share}: nothing sets them apart.")
 
 
 def _verdict(row: dict[str, Any]) -> Text:

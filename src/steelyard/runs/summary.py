@@ -117,6 +117,7 @@ def client_table(verdicts: Iterable[Verdict]) -> list[dict[str, Any]]:
             "reason": each.last_rejection,
             **({} if each.adversary is None else {"adversary": each.adversary}),
             "verdict": each.text,
+            "stands_out": each.stands_out,
         }
         for each in verdicts
     ]

@@ -51,6 +51,8 @@ class Verdict:
     """Why its reply was not used, the last time that happened."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last known values of the user's own metrics on its own test data."""
+    stands_out: bool = True
+    """False if all its replies were used, and its share is close to an equal one or to that of most."""
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -90,12 +92,17 @@ def verdicts(tally: Tally) -> dict[str, Verdict]:
         rounds = int(invited[number])
         share = float(weight[number] / rounds) if rounds else None
         fair = float(equal[number] / rounds) if rounds else None
-        clauses = list(_rejections(tally.rejections.get(number, {}), rounds))
+        clauses, stands_out = list(_rejections(tally.rejections.get(number, {}), rounds)), True
         if used[number]:
-            clauses += _reasons(factors, number, float(factor_of_equal[number]), most, bool(clauses))
+            rejected = bool(clauses)
+            reasons, stands_out = _reasons(factors, number, float(factor_of_equal[number]), most, rejected)
+            clauses += reasons
         text = f"{name} {_opening(rounds, int(used[number]), share, fair, tally.num_rounds)}"
         text += f": {'; '.join(clauses)}." if clauses else "."
-        found[name] = Verdict(name, text, share, fair, rounds, int(used[number]), **_known(tally, number))
+        known = _known(tally, number)
+        found[name] = Verdict(
+            name, text, share, fair, rounds, int(used[number]), **known, stands_out=stands_out
+        )
     return found
 
 
@@ -209,12 +216,15 @@ class _Factor:
 
 def _reasons(
     factors: Sequence[_Factor], client: int, of_equal: float, most: float, rejected: bool
-) -> list[str]:
-    """Why a client whose replies were used has its weight; `of_equal` is in equal shares."""
+) -> tuple[list[str], bool]:
+    """Why a client whose replies were used has its weight, and whether this sets it apart from the others.
+
+    `of_equal` is its weight in equal shares.
+    """
     known = [factor for factor in factors if not math.isnan(factor.effect[client])]
-    if not known:
-        return []
     sign = -1 if of_equal < LITTLE else 1 if of_equal > MUCH else 0
+    if not known:
+        return [], rejected or sign != 0
     causes = [each for each in known if each.reason.less] if sign < 0 else [f for f in known if f.reason.more]
     causes = [each for each in causes if sign * each.effect[client] > MIN_EFFECT]
     causes.sort(key=lambda each: -abs(float(each.effect[client])))
@@ -222,14 +232,14 @@ def _reasons(
         first, rest = causes[0], causes[1:2]
         largest = abs(float(first.effect[client]))
         also = [each for each in rest if abs(float(each.effect[client])) > max(MIN_SECOND, largest / 2)]
-        return [each.clause(client, rejected) for each in (first, *([] if rejected else also))]
+        return [each.clause(client, rejected) for each in (first, *([] if rejected else also))], True
     if rejected:
-        return []
+        return [], True
     usual = all(abs(float(factor.effect[client])) < MIN_SECOND for factor in known)
     unusual = "no single figure explains it" if sign else "close to an equal share"
     text = known[0].reason.same or ("its figures were usual" if usual else unusual)
     like_most = "as much as most clients; " if sign and abs(of_equal - most) < 0.25 * abs(most) else ""
-    return [like_most + text + known[0].figures(client)]
+    return [like_most + text + known[0].figures(client)], bool(sign) and not like_most
 
 
 def _rounds(count: int) -> str:
