@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -104,8 +103,7 @@ def fit_to_clients(
             own = model_of(client, model)
             values = _read(client, partial(_targets_of_many, client.train, batch[1]))
             seen = batch[1] if values is None else values
-            fitted = fit_task(task, own, *batch, objective, f"client {client.id!r}", seen)
-            return fitted if not isinstance(client.train, StreamExamples) else replace(fitted, plain=False)
+            return fit_task(task, own, *batch, objective, f"client {client.id!r}", seen)
         failed = failed or client
     assert failed is not None
     found = run_contained(failed.id, "reading", partial(first_batch, failed.train, FITTED))
@@ -126,8 +124,7 @@ def _targets_of_many(data: AnyExamples, targets: Any) -> Any:
 def fit_to_data(task: Task, model: nn.Module, data: AnyExamples, objective: Objective) -> FittedTask:
     """What a model is for, from a batch of the server's own test set."""
     batch = first_batch(data, FITTED)
-    fitted = fit_task(task, model, *batch, objective, "the test set", _targets_of_many(data, batch[1]))
-    return fitted if not isinstance(data, StreamExamples) else replace(fitted, plain=False)
+    return fit_task(task, model, *batch, objective, "the test set", _targets_of_many(data, batch[1]))
 
 
 def first_batch(data: AnyExamples, count: int) -> tuple[Any, Any]:

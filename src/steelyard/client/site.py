@@ -14,7 +14,7 @@ from steelyard.client.learner import Learner, Trained
 from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples
+from steelyard.data.examples import AnyExamples, StreamExamples
 from steelyard.layout import layout_of
 from steelyard.metrics.scores import Scores, score
 from steelyard.seeds import others_restored
@@ -79,7 +79,7 @@ class Site:
         if test is not None:
             scores["test"], predicted = self._score(model, kept, test, detail)
             if learner.sharing.has_private_layers and scores["test"].kind in ("classes", "labels"):
-                if predicted is not None:
+                if predicted is not None and not isinstance(client.train, StreamExamples):
                     scores["own_mix"] = own_mix_scores(predicted, test.labels, client.train.labels)
                 scores["shared"], _ = self._score(model, learner.sharing.without_private_head(kept), test)
         if common is not None:
@@ -96,7 +96,7 @@ class Site:
         """Scores of a shared model with a private state; of plain tensors, the predictions as well."""
         learner, task, module = self.learner, self.learner.task, self.working.model
         learner.load(self.working, model, kept)
-        if not task.plain:
+        if not task.plain or isinstance(data, StreamExamples):
             size = scored_at_once(task, learner.training.batch_size)
             return total_scores(score_batches(module, task, data, learner.seed, detail, size=size)), None
         found = predict_all(module, learner, data)

@@ -14,6 +14,7 @@ from steelyard.client.evaluation import Predicted
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
+from steelyard.data.examples import StreamExamples
 from steelyard.engines.common_test import CommonTest, Members, ScoreRequest
 from steelyard.engines.workload import Workload
 from steelyard.errors import SteelyardError
@@ -187,7 +188,7 @@ class SharedTest:
     def scores(self, model: Message, temperature: float = 1.0) -> Scores:
         test, task = self.sites.workload.test, self.sites.workload.learner.task
         assert test is not None
-        if not task.plain:
+        if not task.plain or isinstance(test, StreamExamples):
             return total_scores(self.sites.score_common(model, temperature))
         found = self.sites.common_predictions(model)
         if temperature != 1:

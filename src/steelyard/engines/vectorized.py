@@ -13,6 +13,7 @@ from torch import nn
 from steelyard.client.containment import run_contained
 from steelyard.client.learner import Trained, count_steps
 from steelyard.client.private_state import PrivateStates
+from steelyard.data.examples import StreamExamples
 from steelyard.engines.base import Engine, SimulatedSites, one_thread
 from steelyard.engines.cores import check_workers
 from steelyard.engines.joint_training import StackedModel, train_together, trial_batch, why_not_stacked
@@ -128,6 +129,9 @@ def why_not(workload: Workload) -> str | None:
         return "clients have models of their own"
     if not workload.learner.task.plain:
         return "a batch is not one tensor of inputs with one target for each example"
+    for id in workload.checked:
+        if isinstance(workload.clients[id].train, StreamExamples):
+            return f"the training data of client {id!r} come in batches of their own"
     for id in workload.checked:
         batch = run_contained(id, "reading", partial(trial_batch, workload.clients[id].train))
         if not isinstance(batch, Failure):

@@ -20,7 +20,7 @@ from steelyard.client.own_code import has_own_data, has_own_layers, has_own_step
 from steelyard.client.site import profile_of
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client, Population
-from steelyard.data.examples import AnyExamples, Examples
+from steelyard.data.examples import AnyExamples, Examples, StreamExamples
 from steelyard.seeds import seeded
 from steelyard.sites import Profile
 from steelyard.task import Task
@@ -85,6 +85,8 @@ class Workload:
     def draws_in_predictions(self) -> bool:
         """Whether the model draws random numbers when it predicts."""
         if self.model is None or self.test is None or not self.learner.task.plain:
+            return False
+        if isinstance(self.test, StreamExamples):  # no client has rows of it
             return False
         model = copy.deepcopy(self.model).eval()
         with torch.inference_mode(), seeded(0, "draws"):

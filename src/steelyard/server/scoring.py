@@ -103,8 +103,9 @@ def _kind(common: Scores | None, table: ScoreTable | None, own: Mapping[ClientId
 
 def _temperature_metrics(model: Message, test: ServerTestSet | None, answers: ByClient) -> dict[str, float]:
     """The temperature that fits what clients hold out, and the test set's calibration at it."""
-    held_out = [scores["held_out"] for scores in answers.values() if "held_out" in scores]
-    if not any(scores.log_temperature for scores in held_out):
+    every = [scores["held_out"] for scores in answers.values() if "held_out" in scores]
+    held_out = [scores for scores in every if scores.log_temperature]  # of a stream, none is fitted
+    if not held_out:
         return {}
     temperature = merge_temperatures(
         [math.exp(scores.log_temperature) for scores in held_out],
