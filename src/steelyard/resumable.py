@@ -8,6 +8,7 @@ from pathlib import Path
 
 from steelyard.client.models import ClientModels
 from steelyard.client.private_state import PrivateStates
+from steelyard.engines.base import on_one_thread
 from steelyard.errors import InputError, SteelyardWarning
 from steelyard.runnable import Runnable
 from steelyard.runs.folder import SPEC
@@ -135,6 +136,7 @@ class Resumable(Runnable):
             raise would_differ("the run", changed, "pass `anyway=True`")
         return changed
 
+    @on_one_thread
     def read_result(self, run: Run) -> Result:
         """The result of a finished run of this federation, read back from its folder."""
         state, _ = last_state(run, partial(self.read_states, run=run.path))

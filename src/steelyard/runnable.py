@@ -17,7 +17,7 @@ from steelyard.client.private_state import MemoryStates, PrivateStates, StateFil
 from steelyard.client.temporary_folder import temporary_folder
 from steelyard.components import choice_of
 from steelyard.data.clients import Client
-from steelyard.engines.base import SimulatedSites
+from steelyard.engines.base import SimulatedSites, on_one_thread
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import tensors_of
@@ -201,6 +201,7 @@ class Runnable(ABC):
         return RecordedModel(prefix, choice_of("sharing", rule), self.spill, self.inputs, self.client_inputs)
 
     @property
+    @on_one_thread
     def shared(self) -> Message:
         """What is shared, with the values that begin the run."""
         return self.algorithm.sharing.read(tensors_of(self.example), self.workload.learner.layout)

@@ -1,13 +1,15 @@
 """Seeds derived from one seed and a key such as (round, client, purpose).
 
 Each purpose has its own generator, so results depend neither on the order of draws nor on the number of
-workers.
+workers. The global generators belong to the whole process: threads take turns to use them.
 """
 
 import hashlib
+import os
 import random
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -29,37 +31,47 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 def seeded(seed: int, *key: str | int, own_code: bool = True) -> Iterator[None]:
     """Seed the global generators of torch, numpy and `random` in this context, and restore them after it.
 
+    Other threads wait before they seed them. A generator function that yields in this context must be closed
+    by the thread that called it.
+
     The code of torch and steelyard draws from torch's generators alone: where no other code runs,
     `own_code=False` leaves numpy and `random` as they are, which saves half of the time.
     """
     # Not torch.manual_seed: before CUDA is initialised, it stores a stack trace of every call.
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    number, state = derive(seed, *key), torch.default_generator.get_state()
-    others = _others.begin(number) if own_code else None
-    with torch.random.fork_rng(devices) if devices else nullcontext():
-        torch.default_generator.manual_seed(number)
-        if devices:
-            torch.cuda.manual_seed_all(number)
-        try:
-            yield
-        finally:
-            torch.default_generator.set_state(state)
-            if others is not None:
-                _set_others(others)
+    number = derive(seed, *key)
+    with alone():
+        state = torch.default_generator.get_state()
+        others = _others.begin(number) if own_code else None
+        with torch.random.fork_rng(devices) if devices else nullcontext():
+            torch.default_generator.manual_seed(number)
+            if devices:
+                torch.cuda.manual_seed_all(number)
+            try:
+                yield
+            finally:
+                torch.default_generator.set_state(state)
+                if others is not None:
+                    _set_others(others)
+
+
+def alone() -> AbstractContextManager[Any]:
+    """A context in which a thread changes what belongs to the whole process: other threads wait for it."""
+    return _others.lock
 
 
 @contextmanager
 def others_restored() -> Iterator[None]:
     """Restore the generators of numpy and `random` at the end of this context, once.
 
-    That takes longer than to seed them. Inside, `seeded` leaves it to this context.
+    That takes longer than to seed them. Inside, `seeded` leaves it to this context. Where contexts of several
+    threads overlap, the last one to end restores them.
     """
-    outermost = _others.enter()
+    _others.enter()
     try:
         yield
     finally:
-        if outermost:
-            _others.leave()
+        _others.leave()
 
 
 class Draws:
@@ -85,18 +97,28 @@ def digest_of_others() -> bytes:
     return hashlib.blake2b(words.tobytes() + repr((rest, own)).encode()).digest()
 
 
-class _Others:
-    """Who restores the generators of numpy and `random`: each `seeded`, or a context around many."""
+class Depth(threading.local):
+    """How many contexts of one kind the current thread is in."""
 
-    def __init__(self) -> None:
-        self.is_shared, self.states = False, None
+    value = 0
+
+
+class _Others:
+    """Who restores the generators of numpy and `random`: each `seeded`, or a context around many.
+
+    Such contexts of several threads may overlap; the last one to end restores what the first one found.
+    """
 
     states: tuple[Any, ...] | None
+
+    def __init__(self) -> None:
+        self.lock, self.depth = threading.RLock(), Depth()
+        self.threads, self.states = 0, None
 
     def begin(self, number: int) -> tuple[Any, ...] | None:
         """Seed both; returns what the caller must restore, if it must."""
         states = None
-        if not self.is_shared:
+        if not self.depth.value:
             states = _get_others()
         elif self.states is None:
             self.states = _get_others()
@@ -104,17 +126,29 @@ class _Others:
         random.seed(number)
         return states
 
-    def enter(self) -> bool:
-        outermost, self.is_shared = not self.is_shared, True
-        return outermost
+    def enter(self) -> None:
+        with self.lock:
+            self.threads += not self.depth.value
+            self.depth.value += 1
 
     def leave(self) -> None:
-        states, self.is_shared, self.states = self.states, False, None
-        if states is not None:
-            _set_others(states)
+        with self.lock:
+            self.depth.value -= 1
+            self.threads -= not self.depth.value
+            if not self.threads and self.states is not None:
+                _set_others(self.states)
+                self.states = None
+
+    def after_fork(self) -> None:
+        """In a forked process there is only the thread that forked: it waits for no other."""
+        self.lock, self.threads = threading.RLock(), int(self.depth.value > 0)
+        if not self.threads:
+            self.states = None
 
 
 _others = _Others()  # one for the process, as the generators are
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_others.after_fork)
 
 
 def _get_others() -> tuple[Any, ...]:

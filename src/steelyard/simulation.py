@@ -23,7 +23,7 @@ from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
 from steelyard.data.validation import validation_data, with_held_out
 from steelyard.engines import Engine
-from steelyard.engines.base import SimulatedSites
+from steelyard.engines.base import SimulatedSites, on_one_thread
 from steelyard.engines.description import describe_federation
 from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import workload_of
@@ -51,6 +51,7 @@ class SimulatedFederation(Resumable):
     >>> Federation({"oslo": (x1, y1), "turin": (x2, y2)}, model, rounds=20).run()
     """
 
+    @on_one_thread
     def __init__(
         self,
         clients: Sequence[Client] | Mapping[str, Any],

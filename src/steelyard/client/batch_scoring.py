@@ -1,7 +1,7 @@
 """Scores of a model batch by batch: for any kind of inputs, outputs and targets, and for own metrics."""
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Generator
+from contextlib import closing, nullcontext
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -65,13 +65,16 @@ def score_batches(
     """
     model.eval()
     found = []
-    with seeded(seed, "predict", 0) if isinstance(data, StreamExamples) else nullcontext():
-        for inputs, targets in _batches(data, seed, rows, size):
+    with (
+        seeded(seed, "predict", 0) if isinstance(data, StreamExamples) else nullcontext(),
+        closing(_batches(data, seed, rows, size)) as batches,  # after an error, too
+    ):
+        for inputs, targets in batches:
             found.append(score_batch(model, task, inputs, targets, detail, temperature))
     return found
 
 
-def _batches(data: AnyExamples, seed: int, rows: slice, size: int) -> Iterator[tuple[Any, Any]]:
+def _batches(data: AnyExamples, seed: int, rows: slice, size: int) -> Generator[tuple[Any, Any], None, None]:
     """The batches of a data set; random layers and transforms draw from the seed and the batch's position."""
     if isinstance(data, StreamExamples):
         yield from data.passes(size)

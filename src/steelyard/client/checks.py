@@ -1,6 +1,5 @@
 """Does the model fit the data? Checked before the first round."""
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -11,9 +10,10 @@ from torch import nn
 from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
 from steelyard.client.task_fitting import fit_task
+from steelyard.data.arrays import warn_caller
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples, count_unusable
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError
 from steelyard.objectives import Auto, Objective
 from steelyard.seeds import seeded
 from steelyard.sharing import Sharing
@@ -227,11 +227,9 @@ def warn_of_unusable(
         seen.add(place)
     if found:
         more = f" and {len(found) - MAX_NAMED} more sets" if len(found) > MAX_NAMED else ""
-        warnings.warn(
+        warn_caller(
             f"{', '.join(found[:MAX_NAMED])}{more} have values that are not finite; leave them out, or there "
-            "are no scores.",
-            SteelyardWarning,
-            stacklevel=4,
+            "are no scores."
         )
 
 

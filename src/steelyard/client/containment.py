@@ -9,12 +9,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TextIO, TypeVar
 
 import torch
 
 from steelyard.client.interruptions import was_interrupted
+from steelyard.seeds import alone
 from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
@@ -23,8 +24,13 @@ T = TypeVar("T")
 def run_contained(client: ClientId, stage: str, work: Callable[[], T], own_code: bool = True) -> T | Failure:
     """The result of a client's work, or its failure; the process is as it was before.
 
-    Without code of the user's own, only exceptions are caught.
+    Without code of the user's own, only exceptions are caught. With it, other threads wait for their turn.
     """
+    with alone() if own_code else nullcontext():
+        return _contained(client, stage, work, own_code)
+
+
+def _contained(client: ClientId, stage: str, work: Callable[[], T], own_code: bool) -> T | Failure:
     process = os.getpid() if own_code else 0
     before = World() if own_code else None
     try:

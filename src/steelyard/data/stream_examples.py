@@ -2,9 +2,9 @@
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from steelyard.data.batches import Batch, cast_all, in_sentence, size_of, split
 from steelyard.data.dataset_examples import Collate, collated, joined_labels
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
+
+T = TypeVar("T")
 
 LOOK = 256  # examples of a batch that is read to count
 
@@ -64,12 +66,12 @@ class StreamExamples:
     @cached_property
     def _size(self) -> int:
         known = _known_size(self.source)
-        return sum(size_of(inputs) for inputs, _ in self._look("count")) if known is None else known
+        return sum(self._look("count", lambda inputs, _: size_of(inputs))) if known is None else known
 
     @property
     def labels(self) -> Tensor:
         """The targets of one pass, in its order, which another pass may not have; to count classes."""
-        return joined_labels([targets for _, targets in self._look("labels")], self.double, self.name)
+        return joined_labels(self._look("labels", lambda _, targets: targets), self.double, self.name)
 
     @property
     def rows(self) -> NoReturn:
@@ -99,11 +101,14 @@ class StreamExamples:
             "map-style torch Dataset."
         )
 
-    def _look(self, purpose: str) -> Iterator[Batch]:
-        """A pass that leaves the global generators as they were, with errors that name the data."""
+    def _look(self, purpose: str, read: Callable[[Any, Any], T]) -> list[T]:
+        """What is read of each batch of a pass that leaves the global generators as they were.
+
+        Errors name the data.
+        """
         with seeded(0, purpose):
             try:
-                yield from self.passes(LOOK)
+                return [read(*batch) for batch in self.passes(LOOK)]
             except InputError:
                 raise
             except Exception as error:
