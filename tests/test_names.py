@@ -16,6 +16,8 @@ from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Proximal
 from steelyard.settings import Server, Training
 from steelyard.sharing import Head
+from steelyard.specs.building import choose_adversaries
+from steelyard.specs.schema import load_spec
 from steelyard.weighing import Krum, Majority, Samples
 
 CLIENTS = {
@@ -104,6 +106,20 @@ def test_a_federation_takes_engines_and_attacks_by_name() -> None:
     assert federation(engine="serial").engine == Serial()
 
 
+def test_adversaries_are_counted_as_in_a_spec() -> None:
+    drawn = set()
+    for seed in range(5):
+        spec = load_spec(None, {"seed": seed, "adversaries": {"count": 2, "attack": "gaussian"}})
+        wanted = choose_adversaries(spec, tuple(CLIENTS))
+        assert federation(adversaries={"count": 2, "attack": "gaussian"}, seed=seed).adversaries == wanted
+        drawn.add(tuple(wanted))
+    assert len(drawn) > 1
+    assert list(federation(adversaries={"count": 1}).adversaries.values()) == [SignFlip()]
+    parts = {"count": CLIENTS["oslo"], "lima": CLIENTS["lima"]}  # a client of this name
+    made = sy.Federation(parts, nn.Linear(2, 2), adversaries={"count": "gaussian"})
+    assert made.adversaries == {"count": Gaussian()}
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -114,9 +130,15 @@ def test_a_federation_takes_engines_and_attacks_by_name() -> None:
         ({"adversaries": {"oslo": "sign-flop"}}, "unknown attack 'sign-flop': did you mean 'sign-flip'"),
         ({"adversaries": {"oslo": 3}}, r"adversaries\['oslo'\] must be a name"),
         (
-            {"adversaries": ["oslo"]},
-            r"adversaries must be a table of clients and their attacks, not \['oslo'\]",
+            {"adversaries": "sign-flip"},
+            r"adversaries must be a table of clients and their attacks, such as \{'oslo': 'sign-flip'\}, or "
+            r"\{'count': 2, 'attack': 'sign-flip'\}, not 'sign-flip'",
         ),
+        ({"adversaries": {"count": 4}}, "adversaries.count must be a whole number from 0 to 3, .*, not 4"),
+        ({"adversaries": {"count": "oslo"}}, "adversaries.count must be a whole number .*, not 'oslo'"),
+        ({"adversaries": {"count": 1, "attack": "sign-flop"}}, "unknown attack 'sign-flop'"),
+        ({"adversaries": {"count": 1, "atack": "gaussian"}}, "unknown setting 'atack' of adversaries"),
+        ({"adversaries": {"count": 1, "extra": True}}, "give the federation more clients instead"),
         ({"algorithm": "fedavg"}, "algorithm must be an Algorithm, not 'fedavg'"),
     ],
 )

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from steelyard.client.models import ClientModels
 from steelyard.client.private_state import PrivateStates
+from steelyard.components import Choice
 from steelyard.engines.base import on_one_thread
 from steelyard.errors import InputError, SteelyardWarning
+from steelyard.observers.base import named_observers
 from steelyard.runnable import Runnable
 from steelyard.runs.folder import SPEC
 from steelyard.runs.reader import Run
@@ -34,12 +36,12 @@ class Resumable(Runnable):
     def resume(
         self,
         run: str | Path | Run | Result,
-        *observers: Observer,
+        *observers: Observer | Choice,
         rounds: int | None = None,
         out: str | Path | None = None,
         recorder: Recorder | str | Path | None = None,
         anyway: bool = False,
-        callbacks: Callback | Sequence[Callback] = (),
+        callbacks: Callback | Sequence[Callback] | None = None,
         progress: bool = True,
     ) -> Result:
         """Go on with a run of this federation: an interrupted one, or a finished one for more rounds.
@@ -58,13 +60,14 @@ class Resumable(Runnable):
         contents of data, and what your code uses from elsewhere: global variables, other functions, files.
         """
         planned, called = self._until(rounds), check_callbacks(callbacks)
+        watching = named_observers(observers)
         if isinstance(run, Result) and run.path is None:
             changed = planned._changes_since(run, anyway)
             kept = planned._recorder(out, recorder)
-            result = planned._resume_result(run, observers, kept, called, progress, changed)
+            result = planned._resume_result(run, watching, kept, called, progress, changed)
         elif out is None and recorder is None:
             found = Run(run.path if isinstance(run, Run | Result) and run.path else str(run))
-            result = planned._resume_folder(found, observers, called, progress, rounds is not None, anyway)
+            result = planned._resume_folder(found, watching, called, progress, rounds is not None, anyway)
         else:
             raise InputError("the run goes on in its folder; leave out `out` and `recorder`.")
         result.warn()

@@ -15,13 +15,13 @@ from steelyard.algorithm import Algorithm
 from steelyard.client.models import ClientModels, OwnModels
 from steelyard.client.private_state import MemoryStates, PrivateStates, StateFiles, no_check, take_over
 from steelyard.client.temporary_folder import temporary_folder
-from steelyard.components import choice_of
+from steelyard.components import Choice, choice_of
 from steelyard.data.clients import Client
 from steelyard.engines.base import SimulatedSites, on_one_thread
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import tensors_of
-from steelyard.observers.base import Watching
+from steelyard.observers.base import Watching, named_observers
 from steelyard.observers.facts import RunFacts
 from steelyard.observers.terminal_bar import progress_bars
 from steelyard.runs.folder import PRIVATE
@@ -83,17 +83,18 @@ class Runnable(ABC):
 
     def run(
         self,
-        *observers: Observer,
+        *observers: Observer | Choice,
         out: str | Path | None = None,
         recorder: Recorder | str | Path | None = None,
         state: FederationState | None = None,
         rounds: int | None = None,
-        callbacks: Callback | Sequence[Callback] = (),
+        callbacks: Callback | Sequence[Callback] | None = None,
         progress: bool = True,
     ) -> Result:
         """Run to the end, from the beginning or from a state.
 
-        Each observer is called with every completed round, and after them each callback with a `RoundEvent`.
+        Each observer, a function or a name such as "csv", is called with every completed round, and after
+        them each callback with a `RoundEvent`.
         A tracker (`steelyard.observers`) is also told how the run begins and ends.
 
         Args:
@@ -107,11 +108,12 @@ class Runnable(ABC):
                 `STEELYARD_PROGRESS=0` turns all bars off.
         """
         planned, called = self._until(rounds), check_callbacks(callbacks)
+        watching = named_observers(observers)
         goes_on = isinstance(recorder, Recorder) and recorder.is_resumed
         if state is not None and state.round and not goes_on:
             check_no_private_layers(self.algorithm.sharing)
         kept = planned._recorder(out, recorder)
-        result = planned._run(observers, kept, state, called, progress)
+        result = planned._run(watching, kept, state, called, progress)
         result.warn()
         return result
 

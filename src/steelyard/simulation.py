@@ -70,8 +70,8 @@ class SimulatedFederation(Resumable):
         seed: int = 0,
         engine: Engine | Choice | None = None,
         spill: bool = False,
-        adversaries: Mapping[ClientId, Attack | Choice] | None = None,
-        callbacks: Callback | Sequence[Callback] = (),
+        adversaries: Mapping[ClientId, Attack | Choice] | Mapping[str, Any] | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
         task: Task | None = None,
         metrics: Mapping[str, Any] = EMPTY,
     ) -> None:
@@ -103,14 +103,15 @@ class SimulatedFederation(Resumable):
             task: how the model is called and what the targets are, where that is not found by itself.
             metrics: your own metrics by name: objects of torchmetrics, or functions of (outputs, targets).
             engine: where clients train (default: auto): an engine, a name, or {"name": "pool", "workers": 2}.
-            adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name.
+            adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name; or, as in
+                a spec, {"count": 2, "attack": "sign-flip"}: so many clients, drawn from the seed.
             callbacks: called with every completed round, its model and state, see `RoundEvent`.
         """
         self.algorithm = Algorithm() if algorithm is None else algorithm
         if not isinstance(self.algorithm, Algorithm):
             raise InputError(f"algorithm must be an Algorithm, not {algorithm!r}: write Algorithm(...).")
         self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
-        self.adversaries, self.spill = named_attacks({} if adversaries is None else adversaries), spill
+        self.spill = spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.monitor, self.round_seconds = monitor, round_seconds
         self.callbacks, self.name = check_callbacks(callbacks), "federation"
@@ -132,6 +133,7 @@ class SimulatedFederation(Resumable):
         given = as_clients(clients, dtype, columns)
         self.test = in_form_of(given, self.test, columns=columns)
         check_ids(given)
+        self.adversaries = named_attacks(adversaries, given, seed)
         self.validation = validation_data(validation, dtype, self.algorithm.sharing.has_private_layers)
         self.validation = in_form_of(given, self.validation, "the validation set", columns)
         self.clients_per_round = len(given) if clients_per_round is None else clients_per_round

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
 _SEQUENCES = re.compile(
@@ -29,6 +30,11 @@ def escaped(text: str) -> str:
 def kebab(name: str) -> str:
     """GeometricMedian → geometric-median, ALittleIsEnough → a-little-is-enough, light_cnn → light-cnn."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).replace("_", "-").lower()
+
+
+def shown(value: object) -> str:
+    """What an error says of a value: its code, cut off where it is long."""
+    return shorten(plain(repr(value)), 100)
 
 
 def csv_text(text: str) -> str:

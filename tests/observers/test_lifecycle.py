@@ -29,6 +29,41 @@ def test_a_tracker_is_told_the_beginning_every_round_and_the_end(tmp_path: Path)
     assert "observers" not in facts.parameters
 
 
+def test_observers_have_names_in_python_too(tmp_path: Path) -> None:
+    data = (torch.randn(20, 3), torch.arange(20) % 2)
+    federation = sy.Federation({"a": data, "b": data}, torch.nn.Linear(3, 2), rounds=1)
+    result = federation.run("csv", {"name": "jsonlines", "path": str(tmp_path / "a.jsonl")}, out=tmp_path)
+    federation.resume(result, "csv", rounds=2)
+    assert result.path is not None
+    assert len((result.path / "rounds.csv").read_text().splitlines()) == 3
+    assert (tmp_path / "a.jsonl").is_file()
+    spec = {"rounds": 1, "data.clients": 2, "training.steps": 1, "out": tmp_path / "specs"}
+    recorded = sy.run(None, "csv", **spec)
+    assert recorded.path is not None
+    assert (recorded.path / "rounds.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("observer", "sentence"),
+    [
+        ("cvs", r"^unknown observer 'cvs': did you mean 'csv'\?"),
+        (3, r"^an observer must be a function of a round, a name such as 'csv', or .*, not 3\.$"),
+        (["csv"], r"^an observer must be a function of a round, .*, not \['csv'\]\.$"),
+        (sy.observers.CSV, r"^the observer CSV is a class, not an object of it: write CSV\(\)\.$"),
+    ],
+)
+def test_what_is_no_observer_is_refused_before_anything_is_recorded(
+    observer: Any, sentence: str, tmp_path: Path
+) -> None:
+    data = (torch.randn(20, 3), torch.arange(20) % 2)
+    federation = sy.Federation({"a": data, "b": data}, torch.nn.Linear(3, 2), rounds=1)
+    with pytest.raises(InputError, match=sentence):
+        federation.run(observer, out=tmp_path / "runs")
+    with pytest.raises(InputError, match=sentence):
+        sy.run(None, observer, out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_federation_without_a_spec_gives_the_settings_of_its_algorithm() -> None:
     data = (torch.randn(20, 3), torch.arange(20) % 2)
     diary = Diary()

@@ -8,7 +8,8 @@ import pytest
 import torch
 from hostile_objects import Exiting
 
-from steelyard.server.profiles import class_counts, screen_profiles
+from steelyard.errors import SteelyardWarning
+from steelyard.server.profiles import class_counts, fitting_profiles, screen_profiles
 from steelyard.sites import Profile
 
 SHAPES = ((3, 2), (3,))
@@ -44,6 +45,19 @@ def test_a_malformed_profile_is_left_out(changes: dict[str, Any] | None) -> None
     found = screen_profiles({"a": bad, "b": profile("b"), "c": profile("c")}, 1000)
     assert set(found) == {"b", "c"}
     assert class_counts(found.values()).tolist() == [2, 4, 6]
+
+
+def test_what_does_not_fit_is_named_in_the_words_of_what_travels() -> None:
+    other = replace(profile("b"), shapes=((4, 2), (4,)))
+    given = {"a": profile("a"), "b": other, "c": replace(profile("c"), shapes=((3, 2),))}
+    with pytest.warns(SteelyardWarning) as caught:
+        assert set(fitting_profiles(given, SHAPES, is_head=False)) == {"a"}
+    assert [str(each.message).partition(": its")[0] for each in caught] == [
+        "client 'b' shares tensors of other shapes than the server: number 1 is 4×2, not 3×2",
+        "client 'c' shares another number of tensors than the server: 1, not 2",
+    ]
+    with pytest.warns(SteelyardWarning, match="'b' has a head of embedding 2 and 4 classes, but the server"):
+        fitting_profiles({"a": profile("a"), "b": other}, SHAPES, is_head=True)
 
 
 def test_good_profiles_stay() -> None:

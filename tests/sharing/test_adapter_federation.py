@@ -178,10 +178,29 @@ def test_what_has_no_meaning_is_refused_in_one_sentence(settings: dict[str, Any]
     )
 
 
-def test_a_client_of_another_rank_needs_a_common_rank() -> None:
-    parties = [Client("oslo", clients()["oslo"], model=network(1)), Client("york", clients()["york"])]
-    with pytest.warns(sy.errors.SteelyardWarning, match="'oslo'"):
-        federation(parties, rounds=1).run()
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
+def test_a_client_of_another_rank_needs_a_common_rank(ranks: tuple[int, int]) -> None:
+    parties = [Client("oslo", clients()["oslo"], model=network(ranks[0])), Client("york", clients()["york"])]
+    match = (
+        rf"'oslo' brings .*, but '0\.lora_A\.default\.weight' has rank {ranks[0]} there, and rank {ranks[1]} "
+        "in the federation's model; set a common `rank`, such as 2, in the sharing `adapter`"
+    )
+    with pytest.raises(InputError, match=match):
+        Federation(parties, network(ranks[1]), Algorithm(sharing=Adapter()))
+    Federation(parties, network(ranks[1]), Algorithm(sharing=Adapter(rank=2)))
+
+
+def test_a_client_that_trains_other_tensors_is_refused() -> None:
+    more, wide = network(2), network(2)
+    more[0].base_layer.bias.requires_grad_(True)
+    wide[2].base_layer.bias = nn.Parameter(torch.zeros(1))
+    for model, match in (
+        (more, r"'0\.base_layer\.bias' is trained in its model only; train and adapt the same layers"),
+        (wide, r"'2\.base_layer\.bias' is 1 there, and 3 in the federation's model"),
+    ):
+        parties = [Client("oslo", clients()["oslo"], model=model), Client("york", clients()["york"])]
+        with pytest.raises(InputError, match=match):
+            Federation(parties, network(2), Algorithm(sharing=Adapter()))
 
 
 def test_models_with_other_frozen_weights_are_refused_by_name() -> None:

@@ -42,6 +42,10 @@ def test_a_callback_sees_the_round_its_state_and_its_model() -> None:
     assert order == ["observer", "callback"] * 5
 
 
+def test_none_means_no_callbacks() -> None:
+    assert len(federation(callbacks=None).run(callbacks=None).history) == 5
+
+
 def test_the_model_is_a_copy_that_is_made_only_if_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(event: RoundEvent) -> None:
         with torch.no_grad():

@@ -43,7 +43,8 @@ net = nn.Sequential(nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(
 
 def run():
     parts = {"oslo": (x[:500], y[:500]), "turin": (x[500:], y[500:])}
-    sy.Federation(parts, net, test=(x, y), rounds=1, engine="serial", patience=2).run(out=f"runs-{os.getpid()}")
+    federation = sy.Federation(parts, net, test=(x, y), rounds=1, engine="serial", patience=2)
+    federation.run(out=f"runs-{os.getpid()}")
 
 torch.set_num_threads(4)
 run()

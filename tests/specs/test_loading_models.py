@@ -129,6 +129,29 @@ def test_without_a_model_the_run_of_a_program_asks_for_one(tmp_path: Path) -> No
         sy.load_model(tmp_path / "run")
 
 
+def test_a_result_says_where_its_run_is_recorded(tmp_path: Path) -> None:
+    result = run_of(tmp_path / "run")
+    assert bits(sy.load_model(result, model=Net())) == bits(result.model)
+    kept_in_memory = sy.Federation(CLIENTS, Net(), rounds=1).run()
+    with pytest.raises(InputError, match=r"was not recorded, and its model is `result\.model`"):
+        sy.load_model(kept_in_memory, model=Net())
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (Net, r"model is the class Net, not an object of it: write model=Net\(\)\."),
+        ("net", r"model must be a torch\.nn\.Module, such as Net\(\), not 'net'\."),
+    ],
+)
+def test_what_is_not_a_model_is_refused(model: Any, sentence: str, tmp_path: Path) -> None:
+    run_of(tmp_path / "run")
+    with pytest.raises(InputError, match=sentence):
+        sy.load_model(tmp_path / "run", model=model)
+    with pytest.raises(InputError, match="run must be the folder of a run, a Run or a Result, not 3"):
+        sy.load_model(3, model=Net())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("adopt", [True, False])
 def test_the_private_layers_of_a_federation_are_loaded(adopt: bool, tmp_path: Path) -> None:
     result = run_of(tmp_path / "run", {"name": "head", "adopt": adopt}, clients_per_round=2, seed=1)

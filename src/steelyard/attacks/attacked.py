@@ -6,29 +6,66 @@ knows what every honest client of the round sends.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from steelyard.attacks.base import Attack, Scene
-from steelyard.components import Choice, component
+from steelyard.components import component
 from steelyard.errors import InputError, unknown
 from steelyard.metrics.detection import detection
 from steelyard.seeds import generator
 from steelyard.sites import Answer, Profile, ScoreTable, Sites
+from steelyard.texts import shown
 from steelyard.types import Broadcast, ClientId, Failure, Reply, Round
 
 Adversaries = Mapping[ClientId, Attack]
 
 
-def named_attacks(adversaries: Mapping[ClientId, Attack | Choice]) -> dict[ClientId, Attack]:
-    """Adversaries with their attacks, which may be given by name."""
+def named_attacks(
+    adversaries: Mapping[str, Any] | None, clients: Iterable[ClientId], seed: int
+) -> dict[ClientId, Attack]:
+    """Adversaries with their attacks, which may be given by name.
+
+    `{"count": 2, "attack": "sign-flip"}`, as in a spec, draws them from the seed.
+    """
+    if adversaries is None:
+        return {}
     if not isinstance(adversaries, Mapping):
-        raise InputError(f"adversaries must be a table of clients and their attacks, not {adversaries!r}.")
+        raise InputError(
+            "adversaries must be a table of clients and their attacks, such as {'oslo': 'sign-flip'}, or "
+            f"{{'count': 2, 'attack': 'sign-flip'}}, not {shown(adversaries)}."
+        )
+    if "count" in adversaries and "count" not in (ids := tuple(clients)):
+        return _counted(ids, seed, adversaries)
     return {
         client: component(f"adversaries[{client!r}]", "attacks", Attack, attack)
         for client, attack in adversaries.items()
     }
+
+
+def draw_adversaries(clients: Sequence[ClientId], count: int, seed: int) -> tuple[ClientId, ...]:
+    """So many clients, drawn from a seed, in their order."""
+    drawn = torch.randperm(len(clients), generator=generator(seed, "adversaries"))
+    return tuple(clients[place] for place in drawn[:count].sort().values)
+
+
+def _counted(clients: Sequence[ClientId], seed: int, settings: Mapping[str, Any]) -> dict[ClientId, Attack]:
+    """So many adversaries with one attack, as in a spec."""
+    for name in settings:
+        if name == "extra":
+            raise InputError("adversaries.extra is for specs; give the federation more clients instead.")
+        if name not in ("count", "attack"):
+            raise unknown("setting", name, ("count", "attack"), of="adversaries")
+    count = settings["count"]
+    if type(count) is not int or not 0 <= count <= len(clients):
+        raise InputError(
+            f"adversaries.count must be a whole number from 0 to {len(clients)}, the number of clients, not "
+            f"{shown(count)}."
+        )
+    attack = component("adversaries.attack", "attacks", Attack, settings.get("attack", "sign-flip"))
+    return dict.fromkeys(draw_adversaries(clients, count, seed), attack)
 
 
 class Attacked:

@@ -3,17 +3,19 @@
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from steelyard.components import Choice, as_choice, build
 from steelyard.errors import InputError, ObserverWarning
 from steelyard.observers.facts import RunFacts
 from steelyard.runs.reader import Run
 from steelyard.runs.writer import status_after
 from steelyard.server.federation import Observer
 from steelyard.server.reasons import one_line
+from steelyard.texts import shown
 from steelyard.types import Round
 
 log = logging.getLogger("steelyard.runs")
@@ -36,6 +38,27 @@ class Tracker(ABC):
 
     def end(self, status: str) -> None:  # noqa: B027 - optional
         """Called once after the run: it has "finished", was "interrupted" or has "failed"."""
+
+
+def named_observers(observers: Iterable[Observer | Choice]) -> tuple[Observer, ...]:
+    """Observers, which may be given by name."""
+    return tuple(map(_observer, observers))
+
+
+def _observer(given: Observer | Choice) -> Observer:
+    if isinstance(given, str | Mapping):
+        found: Observer = build("observers", as_choice("observer", given))
+        return found
+    if isinstance(given, type):
+        raise InputError(
+            f"the observer {given.__name__} is a class, not an object of it: write {given.__name__}()."
+        )
+    if not callable(given):
+        raise InputError(
+            f"an observer must be a function of a round, a name such as 'csv', or an object of "
+            f"steelyard.observers, not {shown(given)}."
+        )
+    return given
 
 
 class Watching:

@@ -38,7 +38,9 @@ Callback = Callable[[RoundEvent], object]
 
 
 def check_callbacks(callbacks: object) -> tuple[Callback, ...]:
-    """The callbacks that were given, one or several."""
+    """The callbacks that were given: one, several or none."""
+    if callbacks is None:
+        return ()
     given = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     for each in given:
         if not callable(each) or isinstance(each, type):

@@ -113,7 +113,7 @@ class Federation:
         needs_counts = "classes" in algorithm.objective.needs
         found = sites.profiles(sites.clients if needs_counts else self.evaluated)
         shapes = [tuple(entry.shape) for entry in self.layout.entries]
-        self.profiles = fitting_profiles(screen_profiles(found, most), shapes)
+        self.profiles = fitting_profiles(screen_profiles(found, most), shapes, private)
         self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
         self.announced: Mapping[str, Tensor] = (
             {"classes": class_counts(self.profiles.values())} if needs_counts else EMPTY

@@ -26,16 +26,16 @@ def check_profiles(profiles: Mapping[ClientId, Profile]) -> None:
 
 
 def fitting_profiles(
-    profiles: Mapping[ClientId, Profile], shapes: Sequence[tuple[int, ...]]
+    profiles: Mapping[ClientId, Profile], shapes: Sequence[tuple[int, ...]], is_head: bool
 ) -> dict[ClientId, Profile]:
     """The profiles of clients that can share what the server shares; the others are named in a warning.
 
-    One client cannot stop a run by a wrong profile. If none fits, it is the model that is wrong.
+    `is_head` says that this is a head. One client cannot stop a run by a wrong profile. If none fits, it is
+    the model that is wrong.
     """
     fitting = {client: each for client, each in profiles.items() if [*each.shapes] == [*shapes]}
     for client in sorted(profiles.keys() - fitting.keys()):
-        found = _in_words(profiles[client].shapes)
-        text = f"client {client!r} has a head of {found}, but the server one of {_in_words(shapes)}"
+        text = f"client {client!r} {(_heads if is_head else _tensors)(profiles[client].shapes, shapes)}"
         if not fitting:
             raise InputError(f"{text}; all must agree.")
         warnings.warn(f"{text}: its updates will be rejected.", SteelyardWarning, stacklevel=3)
@@ -95,8 +95,25 @@ def class_counts(profiles: Iterable[Profile]) -> Tensor:
     return torch.stack(counts).sum(dim=0).float()
 
 
+def _heads(found: Sequence[tuple[int, ...]], wanted: Sequence[tuple[int, ...]]) -> str:
+    return f"has a head of {_in_words(found)}, but the server one of {_in_words(wanted)}"
+
+
+def _tensors(found: Sequence[tuple[int, ...]], wanted: Sequence[tuple[int, ...]]) -> str:
+    """How two lists of shapes differ."""
+    if len(found) != len(wanted):
+        return f"shares another number of tensors than the server: {len(found)}, not {len(wanted)}"
+    place = next(place for place, each in enumerate(found) if each != wanted[place])
+    shapes = f"number {place + 1} is {_shape(found[place])}, not {_shape(wanted[place])}"
+    return f"shares tensors of other shapes than the server: {shapes}"
+
+
 def _in_words(shapes: Sequence[tuple[int, ...]]) -> str:
     if [len(shape) for shape in shapes] in ([2, 1], [2]):
         classes, embedding = shapes[0]
         return f"embedding {embedding} and {classes} classes" + (" without bias" if len(shapes) == 1 else "")
-    return "shapes " + ", ".join("×".join(map(str, shape)) or "1" for shape in shapes)
+    return "shapes " + ", ".join(map(_shape, shapes))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "1"

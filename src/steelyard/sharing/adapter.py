@@ -101,7 +101,7 @@ class Adapter(Sharing):
                 return (
                     f"its frozen parameter {name!r} is not that of the federation's model; copy it from there"
                 )
-        return None
+        return _why_not_merged(self.layout(own), self.layout(common))
 
     def layout(self, model: nn.Module) -> AdapterLayout:
         plain = layout_of(model, frozen_names(model))
@@ -187,6 +187,31 @@ class Adapter(Sharing):
                 "set a larger `rank` in the sharing `adapter`, or give the model a smaller one."
             )
         return largest
+
+
+def _why_not_merged(own: AdapterLayout, common: AdapterLayout) -> str | None:
+    """The reason why what travels of one model does not fit to another, if there is one."""
+    shapes = [{entry.name: entry.shape for entry in each.entries} for each in (own, common)]
+    for name in {**shapes[1], **shapes[0]}:
+        mine, wanted = (each.get(name) for each in shapes)
+        if mine == wanted:
+            continue
+        if mine is None or wanted is None:
+            where = "its model" if wanted is None else "the federation's model"
+            return f"{name!r} is trained in {where} only; train and adapt the same layers in both"
+        if name in own.by_name and name in common.by_name:
+            ranks = own.by_name[name].rank, common.by_name[name].rank
+            if ranks[0] != ranks[1]:
+                return (
+                    f"{name!r} has rank {ranks[0]} there, and rank {ranks[1]} in the federation's model; set "
+                    f"a common `rank`, such as {max(ranks)}, in the sharing `adapter`"
+                )
+        return f"{name!r} is {_in_words(mine)} there, and {_in_words(wanted)} in the federation's model"
+    return None
+
+
+def _in_words(shape: torch.Size) -> str:
+    return "×".join(map(str, shape)) or "a number"
 
 
 def _partner(name: str) -> str:

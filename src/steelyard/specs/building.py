@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
+from steelyard.attacks.attacked import draw_adversaries
 from steelyard.data import Client, Dataset, Population, as_clients, deal
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
@@ -141,8 +141,7 @@ def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, At
     attack: Attack = registry.build("attacks", spec.adversaries.attack)
     if spec.adversaries.extra:
         return dict.fromkeys(ids[-count:], attack)
-    drawn = torch.randperm(len(ids), generator=generator(spec.data.seed or 0, "adversaries"))
-    return dict.fromkeys((ids[place] for place in drawn[:count].sort().values), attack)
+    return dict.fromkeys(draw_adversaries(ids, count, spec.data.seed or 0), attack)
 
 
 def spec_warnings(spec: Spec) -> tuple[str, ...]:

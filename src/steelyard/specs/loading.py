@@ -20,13 +20,18 @@ from steelyard.runs.folder import BEST, MODEL, PRIVATE, SPEC
 from steelyard.runs.reader import Run
 from steelyard.runs.recorded_model import check_fit, recorded_model
 from steelyard.runs.resuming import last_state
+from steelyard.server.result import Result
 from steelyard.sharing import Sharing
 from steelyard.specs import gate, registry
 from steelyard.specs.building import build_algorithm, make_client_model, make_model
 from steelyard.specs.gate import Permission
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.tensor_files import check_file
+from steelyard.texts import shown
 from steelyard.types import ClientId, State
+
+Recorded = str | Path | Run | Result
+"""A recorded run: its folder, or what was made of it."""
 
 
 class Predictions(NamedTuple):
@@ -39,7 +44,7 @@ class Predictions(NamedTuple):
 
 
 def load_model(
-    run: str | Path | Run,
+    run: Recorded,
     client: ClientId | None = None,
     trust: Permission = False,
     best: bool = False,
@@ -48,13 +53,16 @@ def load_model(
 ) -> nn.Module:
     """The model of a recorded run. If only heads are shared: the shared head, or the whole model of `client`.
 
-    The data of the run are not needed. A run of a spec knows how its model is built; the weights of any other
-    run are loaded into `model`, a whole model of the same kind, and it or its head is returned. With `best`,
-    the model of the best round instead of the last one, if the run had `validation`, `monitor` or `patience`.
-    The run of somebody else, if it names code of its own, is loaded only with `trust`.
+    `run` is its folder, or its result. The data are not needed. A run of a spec knows how its model is built;
+    the weights of any other run are loaded into `model`, a whole model of the same kind, and it or its head
+    is returned. With `best`, the model of the best round instead of the last one, if the run had
+    `validation`, `monitor` or `patience`. The run of somebody else, if it names code of its own, is loaded
+    only with `trust`.
 
     >>> load_model("runs/20261115-220936-federation-s0", model=Net())
     """
+    if model is not None:
+        _check_model(model)
     recorded, spec = Run(_path(run)), _spec(run, trust) if model is None else None
     if best and client is not None:
         raise InputError("the best model is what all clients share; leave out `client`, or `best`.")
@@ -155,7 +163,7 @@ def _clients(run: Run, spec: Spec | None) -> Collection[ClientId]:
     return client_names(spec.data.clients + (spec.adversaries.count if spec.adversaries.extra else 0))
 
 
-def load_test(run: str | Path | Run, trust: Permission = False) -> Examples:
+def load_test(run: Recorded, trust: Permission = False) -> Examples:
     """The common test set of a recorded run."""
     return _test(_path(run), _spec(run, trust))
 
@@ -167,7 +175,7 @@ def _test(path: Path, spec: Spec) -> Examples:
     return dataset.test
 
 
-def load_predictions(run: str | Path | Run, trust: Permission = False) -> Predictions:
+def load_predictions(run: Recorded, trust: Permission = False) -> Predictions:
     """Predictions of a recorded run's model on the common test set, bit-identical to those the run scored."""
     spec = _spec(run, trust)
     test = _test(_path(run), spec)
@@ -179,7 +187,7 @@ def load_predictions(run: str | Path | Run, trust: Permission = False) -> Predic
     return Predictions(predict(model, test, spec.seed), test.labels)
 
 
-def _spec(run: str | Path | Run, trust: Permission) -> Spec:
+def _spec(run: Recorded, trust: Permission) -> Spec:
     path = _path(run)
     if not (path / SPEC).is_file():
         raise InputError(
@@ -188,5 +196,21 @@ def _spec(run: str | Path | Run, trust: Permission) -> Spec:
     return load_spec(path / SPEC, trust=trust)
 
 
-def _path(run: str | Path | Run) -> Path:
-    return run.path if isinstance(run, Run) else Path(run)
+def _path(run: Recorded) -> Path:
+    path = run.path if isinstance(run, Run | Result) else run
+    if not isinstance(path, str | Path):
+        if isinstance(run, Result):
+            raise InputError(
+                "the result is of a run that was not recorded, and its model is `result.model`; to load it "
+                "later, record the run with `federation.run(out='runs')`."
+            )
+        raise InputError(f"run must be the folder of a run, a Run or a Result, not {shown(run)}.")
+    return Path(path)
+
+
+def _check_model(model: object) -> None:
+    if isinstance(model, type):
+        name = model.__name__
+        raise InputError(f"model is the class {name}, not an object of it: write model={name}().")
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module, such as Net(), not {shown(model)}.")

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import steelyard
+from steelyard.components import Choice
 from steelyard.errors import InputError, SteelyardWarning
+from steelyard.observers.base import named_observers
 from steelyard.runs import reopening
 from steelyard.runs.folder import SPEC
 from steelyard.runs.reader import Run
@@ -25,10 +27,10 @@ from steelyard.specs.schema import Spec, load_spec
 
 def run(
     spec: str | Path | Mapping[str, Any] | Spec | None = None,
-    *observers: Observer,
+    *observers: Observer | Choice,
     out: str | Path | None = "runs",
     trust: bool = False,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] | None = None,
     progress: bool = True,
     **overrides: Any,
 ) -> Result:
@@ -43,20 +45,20 @@ def run(
     """
     resolved = load_spec(spec.model_dump() if isinstance(spec, Spec) else spec, overrides, trust)
     federation = build(resolved)
-    named = build_observers(resolved)
+    named = (*named_observers(observers), *build_observers(resolved))
     if not isinstance(spec, Spec):  # a spec that a program made is as it should be
         for text in spec_warnings(resolved):
             warnings.warn(text, SteelyardWarning, stacklevel=2)
     recorder = None if out is None else recorder_for(resolved, Path(out))
-    return federation.run(*observers, *named, recorder=recorder, callbacks=callbacks, progress=progress)
+    return federation.run(*named, recorder=recorder, callbacks=callbacks, progress=progress)
 
 
 def resume(
     path: str | Path,
-    *observers: Observer,
+    *observers: Observer | Choice,
     anyway: bool = False,
     trust: bool = False,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] | None = None,
     progress: bool = True,
 ) -> Result:
     """Continue a run that was interrupted or killed; it ends with the bits of an uninterrupted run.
@@ -65,12 +67,13 @@ def resume(
     or with another version of steelyard or another environment, which may change the numbers. `trust` runs
     the code that somebody else's run names.
     """
+    watching = named_observers(observers)
     reopened = reopen(path, anyway, trust)
     if reopened is None:
         return _read_result(Run(path), trust)
     for note in reopened.notes:
         warnings.warn(note, stacklevel=2)
-    return _continue(reopened, observers, progress, callbacks)
+    return _continue(reopened, watching, progress, callbacks)
 
 
 def run_or_resume(spec: Spec, unfinished: Path | None, *observers: Observer, out: Path | None) -> Result:
@@ -134,7 +137,7 @@ def _continue(
     reopened: Reopened,
     observers: Sequence[Observer],
     progress: bool,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] | None = None,
 ) -> Result:
     federation, recorder, state, _, named = reopened
     return federation.run(
