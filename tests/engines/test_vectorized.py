@@ -102,6 +102,50 @@ def test_objectives_are_as_alone(objective: Objective) -> None:
     assert_close(run(Vectorized(1), objective=objective), run(Serial(), objective=objective))
 
 
+WEIGHTS = torch.tensor([0.5, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.MultiMarginLoss(p=2),
+        nn.SmoothL1Loss(beta=0.5),
+        nn.PoissonNLLLoss(full=True),
+        nn.SoftMarginLoss(),
+    ],
+    ids=str,
+)
+def test_losses_of_torch_are_as_alone(loss: nn.Module) -> None:
+    numbers = not isinstance(loss, nn.CrossEntropyLoss | nn.MultiMarginLoss)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 1)) if numbers else perceptron()
+    tables = {size: table(size, size) for size in SIZES}
+    clients = [Client(f"c{size:02d}", (x, x[:, 0, 0] if numbers else y)) for size, (x, y) in tables.items()]
+    found, wanted = (
+        run(engine, clients, objective=loss, model=model, test=None) for engine in (Vectorized(1), Serial())
+    )
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(ignore_index=2),  # divided by the number of examples of other classes
+        nn.NLLLoss(ignore_index=0),
+        nn.CrossEntropyLoss(weight=WEIGHTS),  # divided by the sum of the weights
+        nn.NLLLoss(weight=WEIGHTS),
+        nn.MultiMarginLoss(weight=WEIGHTS),
+        nn.CrossEntropyLoss(reduction="sum"),
+        nn.CrossEntropyLoss(reduction="none"),
+    ],
+    ids=str,
+)
+def test_losses_of_torch_that_are_no_mean_over_examples_are_trained_alone(loss: nn.Module) -> None:
+    model = nn.Sequential(perceptron(), nn.LogSoftmax(1))
+    with pytest.raises(InputError, match="OwnLoss has no loss for each example"):
+        run(Vectorized(1), objective=loss, model=model)
+
+
 def test_a_frozen_layer_stays_and_a_convolution_is_allowed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(2, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))

@@ -75,12 +75,16 @@ def _is_of_torch(function: object) -> bool:
 
 
 def _of_each_example(function: object) -> nn.Module | None:
-    """A module of torch that returns the loss of each example, if its mean is the mean over examples."""
+    """A module of torch that returns the loss of each example, if its mean is the mean over examples.
+
+    With class weights, torch divides by the sum of the weights in a batch, and with an `ignore_index` by the
+    number of examples of the other classes.
+    """
     if not isinstance(function, nn.Module) or not type(function).__module__.startswith("torch.nn."):
         return None
-    if getattr(function, "reduction", None) != "mean":
+    if getattr(function, "reduction", None) != "mean" or getattr(function, "weight", None) is not None:
         return None
-    if getattr(function, "weight", None) is not None:  # its mean is weighted by the classes of a batch
+    if getattr(function, "ignore_index", -1) >= 0:  # plain targets have no negative class numbers
         return None
     each = copy.deepcopy(function)
     each.reduction = "none"  # type: ignore[assignment]
