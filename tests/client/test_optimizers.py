@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steelyard.client.learner import count_steps, descend
+from steelyard.client.learner import batches_per_epoch, count_steps, descend
 from steelyard.client.optimizers import check_training, is_fused, why_not_together
 from steelyard.errors import InputError
 from steelyard.schedules import Cosine, Linear, Progress
@@ -207,9 +207,9 @@ def test_accumulated_batches_are_one_batch_with_all_their_examples() -> None:
 def test_the_last_step_may_have_fewer_batches_and_one_step_may_have_them_all() -> None:
     assert len(descended(accumulate=4)[1]) == 2
     assert len(descended(accumulate=100)[1]) == 1
-    assert count_steps(22, Training(batch_size=4, accumulate=4)) == 2
-    assert count_steps(22, Training(batch_size=4, accumulate=4, steps=9)) == 3
-    assert count_steps(9, Training(batch_size=4), pair=True) == 2
+    assert count_steps(Training(accumulate=4), lambda: 6) == 2
+    assert count_steps(Training(accumulate=4, steps=9), lambda: 6) == 3
+    assert count_steps(Training(epochs=2), lambda: batches_per_epoch(9, 4, pair=True)) == 4
 
 
 def test_accumulated_batches_may_be_dicts_without_targets() -> None:

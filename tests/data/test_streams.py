@@ -129,7 +129,43 @@ def test_a_loader_whose_data_set_has_no_length_is_counted() -> None:
     assert len(stream(DataLoader(Endless(), batch_size=4))) == 10
 
 
-GENERATOR = torch.Generator()
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        pytest.param(lambda: DataLoader(PAIRS, 4), 3, id="loader"),
+        pytest.param(lambda: DataLoader(PAIRS, 4, drop_last=True), 2, id="drop_last"),
+        pytest.param(lambda: DataLoader(PAIRS, batch_sampler=[[0, 1], [2], [3]]), 3, id="batch_sampler"),
+        pytest.param(lambda: DataLoader(PAIRS, batch_sampler=Unsized()), 2, id="unsized batch_sampler"),
+        pytest.param(lambda: DataLoader(Endless(), 3), 4, id="iterable"),
+        pytest.param(lambda: lambda: DataLoader(PAIRS, 3), 4, id="function"),
+        pytest.param(lambda: Endless(), 2, id="items"),
+    ],
+)
+def test_the_number_of_batches_is_that_of_a_pass(make: Callable[[], Any], count: int) -> None:
+    data = stream(make())
+    assert data.batches_per_pass(5) == len(one_pass(data, batch_size=5)) == count
+
+
+class Unsized:
+    """Two batches; their number is not known before they are read."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1, 2], [3]])
+
+
+@pytest.mark.parametrize("make", [lambda: DataLoader(PAIRS, 2), lambda: lambda: DataLoader(PAIRS, 2)])
+def test_a_schedule_sees_the_steps_that_a_loader_makes(make: Callable[[], Any]) -> None:
+    seen: list[Any] = []
+
+    def schedule(progress: Any) -> float:
+        seen.append((progress.step, progress.steps))
+        return 1.0
+
+    training = sy.Training(schedule=schedule, epochs=2, accumulate=3, batch_size=32)
+    sy.Federation(
+        {"a": make()}, nn.Linear(2, 3), sy.Algorithm(training=training), rounds=1, engine="serial"
+    ).run()
+    assert seen[-4:] == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +193,18 @@ def test_a_pass_repeats_for_a_seed_and_differs_by_seed_and_pass(make: Callable[[
         both = [torch.cat([inputs for inputs, _ in first.passes(4)]) for _ in range(2)]
     assert not torch.equal(*both)
     assert not torch.equal(both[0], torch.cat([inputs for inputs, _ in one_pass(first, seed=1)]))
+
+
+@pytest.mark.parametrize("training", [{"epochs": 1}, {"steps": 2}], ids=["whole pass", "part of a pass"])
+def test_generators_of_the_user_are_as_before(training: dict[str, Any]) -> None:
+    of_loader, of_sampler = torch.Generator().manual_seed(5), torch.Generator().manual_seed(6)
+    sampler = RandomSampler(PAIRS, generator=of_sampler)
+    loader = DataLoader(PAIRS, 2, sampler=sampler, generator=of_loader)
+    states = of_loader.get_state(), of_sampler.get_state()
+    algorithm = sy.Algorithm(training=training)
+    sy.Federation({"a": loader}, nn.Linear(2, 3), algorithm, rounds=1, engine="serial").run()
+    assert torch.equal(of_loader.get_state(), states[0])
+    assert torch.equal(of_sampler.get_state(), states[1])
 
 
 def test_counting_and_labels_leave_the_global_generators_alone() -> None:

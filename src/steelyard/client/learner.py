@@ -74,8 +74,8 @@ class Learner:
 
         The update is written into `row`, if one is given.
         """
-        layout, count = working.layout or self.layout, len(data)
-        kept = state or working.start
+        layout, kept = working.layout or self.layout, state or working.start
+        count, steps = len(data), self.steps_of(data, working.normalises_batches)  # a stream may be read
         self.load(working, broadcast.message, kept)
         drawing = seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code)
         with drawing, working.training():
@@ -89,22 +89,7 @@ class Learner:
                 partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
                 self.task,
             )
-            local_loss = self.objective.bind(local)
-            pair = working.normalises_batches
-            batches = self.batches_of(data, count, broadcast.round, client, pair)
-            steps = count_steps(count, self.training, pair)
-            losses = [
-                float(loss)
-                for loss in descend(
-                    local_loss.loss,
-                    batches,
-                    working.parameters,
-                    self.training,
-                    local_loss.add_gradient,
-                    Progress(broadcast.round, broadcast.rounds, steps=steps),
-                    working.model,
-                )
-            ]
+            losses = self._losses(working, client, data, local, steps)
         update = subtract(
             self.sharing.read_trained(working.tensors, layout, broadcast.message), broadcast.message, row
         )
@@ -118,6 +103,23 @@ class Learner:
         working.put_back()
         working.frozen.reset()
         self.sharing.write(working.tensors, working.layout or self.layout, message, kept)
+
+    def _losses(
+        self, working: WorkingModel, client: ClientId, data: AnyExamples, local: Local, steps: int
+    ) -> list[float]:
+        """Train the working model in so many steps; returns the loss of each."""
+        broadcast, pair = local.broadcast, working.normalises_batches
+        bound = self.objective.bind(local)
+        found = descend(
+            bound.loss,
+            self.batches_of(data, local.num_examples, broadcast.round, client, pair),
+            working.parameters,
+            self.training,
+            bound.add_gradient,
+            Progress(broadcast.round, broadcast.rounds, steps=steps),
+            working.model,
+        )
+        return [float(loss) for loss in found]
 
     @contextmanager
     def came_down(
@@ -145,6 +147,13 @@ class Learner:
         if isinstance(data, StreamExamples):
             return stream_batches(data, self.training)
         return (data.batch(positions) for positions in self.batches(round, client, count, pair))
+
+    def steps_of(self, data: AnyExamples, pair: bool = False) -> int:
+        """The number of steps that a client with these data makes in a round."""
+        size = self.training.batch_size
+        if isinstance(data, StreamExamples):
+            return count_steps(self.training, lambda: data.batches_per_pass(size))
+        return count_steps(self.training, lambda: batches_per_epoch(len(data), size, pair))
 
     def batches(self, round: int, client: ClientId, count: int, pair: bool = False) -> Iterator[Tensor]:
         """The example positions of each batch that a client trains on in a round."""
@@ -187,7 +196,8 @@ def batches(count: int, training: Training, order: torch.Generator, pair: bool) 
         yield shuffled[start : start + size] if place < per_epoch - 1 else shuffled[start:]
 
 
-def batches_per_epoch(count: int, size: int, pair: bool) -> int:
+def batches_per_epoch(count: int, size: int, pair: bool = False) -> int:
+    """The number of batches in a pass over so many examples."""
     number = -(-count // size)
     return number - 1 if pair and number > 1 and count % size == 1 else number
 
@@ -208,10 +218,10 @@ def stream_batches(data: StreamExamples, training: Training) -> Iterator[tuple[A
             raise InputError("the stream of training data has no batches.")
 
 
-def count_steps(count: int, training: Training, pair: bool = False) -> int:
-    """The number of steps of a client with `count` examples."""
-    in_epochs = training.epochs * batches_per_epoch(count, training.batch_size, pair)
-    return -(-(in_epochs if training.steps is None else training.steps) // training.accumulate)
+def count_steps(training: Training, batches_per_pass: Callable[[], int]) -> int:
+    """The number of steps of a round; how many batches a pass has is only asked if that decides it."""
+    batches = training.epochs * batches_per_pass() if training.steps is None else training.steps
+    return -(-batches // training.accumulate)
 
 
 def subtract(after: Message, before: Message, row: Message | None = None) -> Message:

@@ -63,10 +63,26 @@ class StreamExamples:
         """The number of examples of a pass. If the source does not know it, one pass is made to count."""
         return self._size
 
+    def batches_per_pass(self, batch_size: int) -> int:
+        """The batches of a pass; only items that are not in batches yet come `batch_size` at a time.
+
+        If a `DataLoader` does not know it, or the source is a function, one pass is made to count.
+        """
+        if isinstance(self.source, DataLoader):
+            known = _length(self.source)
+            return self._counted[1] if known is None else known
+        return self._counted[1] if is_factory(self.source) else -(-len(self) // batch_size)
+
     @cached_property
     def _size(self) -> int:
         known = _known_size(self.source)
-        return sum(self._look("count", lambda inputs, _: size_of(inputs))) if known is None else known
+        return self._counted[0] if known is None else known
+
+    @cached_property
+    def _counted(self) -> tuple[int, int]:
+        """The examples and the batches of a pass, which is made to count them."""
+        sizes = self._look("count", lambda inputs, _: size_of(inputs))
+        return sum(sizes), len(sizes)
 
     @property
     def labels(self) -> Tensor:
@@ -123,8 +139,7 @@ class StreamExamples:
         if is_function:
             source = source()
         if isinstance(source, DataLoader):
-            _seed_generators(source)
-            return _in_this_process(source)
+            return _read(source)
         if not is_function:
             return _batched(source, batch_size, self.collate_fn, self.name)
         if isinstance(source, tuple | Mapping | Tensor | str) or not hasattr(source, "__iter__"):
@@ -183,13 +198,29 @@ def _length(thing: Any) -> int | None:
         return None
 
 
-def _seed_generators(loader: DataLoader[Any]) -> None:
-    """Seed the generators of a loader from torch's own, so that a pass repeats wherever it is made."""
+def _read(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader.
+
+    Its own generators are seeded from torch's, so that a pass repeats wherever it is made. They belong to the
+    user, so they are restored after the pass, also after one that is not read to its end.
+    """
+    generators = _generators_of(loader)
+    states = [generator.get_state() for generator in generators]
+    try:
+        for generator in generators:
+            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+        yield from _in_this_process(loader)
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+def _generators_of(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """The generators that a loader and its samplers hold, each once."""
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
     holders: tuple[Any, ...] = (loader, *samplers, loader.batch_sampler)
     found = [getattr(holder, "generator", None) for holder in holders]
-    for generator in {id(each): each for each in found if isinstance(each, torch.Generator)}.values():
-        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
 
 
 def _in_this_process(loader: DataLoader[Any]) -> DataLoader[Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from steelyard.client.containment import run_contained
-from steelyard.client.learner import Trained, count_steps
+from steelyard.client.learner import Trained, batches_per_epoch, count_steps
 from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
 from steelyard.engines.base import Engine, SimulatedSites, one_thread
@@ -162,4 +162,5 @@ def _parameters(workload: Workload) -> int:
 
 
 def _steps(workload: Workload, client: ClientId) -> int:
-    return count_steps(workload.size(client) or 1, workload.learner.training)
+    training = workload.learner.training
+    return count_steps(training, lambda: batches_per_epoch(workload.size(client) or 1, training.batch_size))
