@@ -28,7 +28,7 @@ from contenders.report import header
 from contenders.rule_times import baseline, naive_ivar, time_rules
 from contenders.turns import spoil, updates
 
-from steelyard.specs import registry
+from steelyard import components
 
 HERE = Path(__file__).parent
 SHAPES = [(clients, size) for size in (10**5, 10**6, 10**7) for clients in (20, 100, 500)]
@@ -43,7 +43,7 @@ def time_shape(clients: int, size: int, rules: list[str]) -> Iterator[dict[str, 
     rows = updates(clients, size)
     baseline(rows)
     repetitions = 3 if clients**2 * size >= LONG else 7
-    built = {name: registry.build("weighing", {"name": name}) for name in rules}
+    built = {name: components.build("weighing", {"name": name}) for name in rules}
     for scene in ("clean", "outliers"):
         rows = spoil(rows) if scene == "outliers" else rows
         for name, result in time_rules(rows, built, repetitions):
@@ -85,7 +85,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    rules = list(registry.names("weighing"))
+    rules = list(components.names("weighing"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rules", nargs="+", choices=rules, default=rules)
     parser.add_argument("--no-peers", action="store_true", help="skip ByzFL and the naive loop")

@@ -8,8 +8,8 @@ import time
 
 import torch
 
+from steelyard import components
 from steelyard.seeds import generator
-from steelyard.specs import registry
 
 ROWS, CLIENTS = 60_000, 1_000
 SETTINGS = {"shards": {"shards": 2_000}}  # two for each client
@@ -19,12 +19,12 @@ def main() -> None:
     labels = torch.randint(0, 10, (ROWS,), generator=generator(0, "labels"))
     groups = torch.randint(0, 1_500, (ROWS,), generator=generator(0, "groups"))
     print("| partition | ms, median of 5 | rows dealt |\n|---|---|---|")
-    for name in registry.names("partitions"):
+    for name in components.names("partitions"):
         choice = {"name": name, **SETTINGS.get(name, {})}
         times = []
         for seed in range(5):
             start = time.perf_counter()
-            parts = registry.build(
+            parts = components.build(
                 "partitions", choice, labels=labels, groups=groups, clients=CLIENTS, generator=generator(seed)
             )
             times.append(1000 * (time.perf_counter() - start))

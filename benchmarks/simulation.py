@@ -27,7 +27,7 @@ from contenders.process import adopt_orphans, run
 from contenders.report import ENGINES, Results, header, middle, milliseconds, report, table
 from contenders.setting import Setting
 
-from steelyard.specs import registry
+from steelyard import components
 
 HERE = Path(__file__).parent
 PROGRAMS = {"loop": "loop", "flower": "flower_simulation", "pfl": "pfl_simulation"}
@@ -52,7 +52,7 @@ def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
     """A contender in a setting; raises UnavailableError with the reason if it cannot run."""
     if contender in ENGINES:
         try:
-            registry.build("engines", {"name": contender})
+            components.build("engines", {"name": contender})
         except Exception as error:  # its optional dependency is not installed
             raise UnavailableError(str(error)) from error
         return engine_job(contender, setting, name=contender)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from functional_rules import Spy, Widest
-from steelyard import combine, functional, weigh
+from steelyard import combine, components, functional, weigh
 from steelyard.errors import InputError
-from steelyard.specs import registry
 from steelyard.weighing.geometry import block_width
 
 
@@ -32,7 +31,7 @@ def unequal(clients: int = 7) -> Tensor:
     return torch.randn(size, generator=generator) + torch.linspace(0.5, 3, clients).unsqueeze(1) * noise
 
 
-@pytest.mark.parametrize("rule", registry.names("weighing"))
+@pytest.mark.parametrize("rule", components.names("weighing"))
 def test_a_list_a_matrix_and_a_file_weigh_the_same(rule: str, tmp_path: Path) -> None:
     rows = unequal()
     expected = weigh(rows, rule).weights
@@ -40,14 +39,14 @@ def test_a_list_a_matrix_and_a_file_weigh_the_same(rule: str, tmp_path: Path) ->
         torch.testing.assert_close(weigh(form, rule).weights, expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("rule", [name for name in registry.names("combining") if name != "low-rank"])
+@pytest.mark.parametrize("rule", [name for name in components.names("combining") if name != "low-rank"])
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 def test_a_file_is_combined_by_parts(
     rule: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(functional, "PART_BYTES", 8 * 7 * 30_000)
     rows, weights = unequal(), torch.tensor([1, 2, 3, 4, 3, 2, 1]) / 16
-    variances = torch.ones_like(rows) if "variance" in registry.find("combining", rule).needs else None  # type: ignore[attr-defined]
+    variances = torch.ones_like(rows) if "variance" in components.find("combining", rule).needs else None  # type: ignore[attr-defined]
     combined = combine(on_disk(tmp_path / "rows.npy", rows, mode), weights, rule, variances=variances)
     at_once = combine(rows, weights, rule, variances=variances)
     torch.testing.assert_close(combined.mean, at_once.mean)

@@ -14,11 +14,17 @@ from steelyard.combining import TrimmedMean
 from steelyard.engines import Pool, Serial
 from steelyard.errors import InputError
 from steelyard.objectives import CrossEntropy, Proximal
+from steelyard.objectives.own_loss import OwnLoss
+from steelyard.schedules import Cosine, Progress
 from steelyard.settings import Server, Training
 from steelyard.sharing import Head
+<<<<<<< ours
+from steelyard.weighing import Krum, Majority, Nnm, Samples
+=======
 from steelyard.specs.building import choose_adversaries
 from steelyard.specs.schema import load_spec
 from steelyard.weighing import Krum, Majority, Samples
+>>>>>>> theirs
 
 CLIENTS = {
     name: (torch.randn(8, 2, generator=torch.Generator().manual_seed(seed)), torch.arange(8) % 2)
@@ -94,6 +100,56 @@ def test_a_mistake_is_one_sentence_as_in_a_spec(settings: dict[str, Any], senten
     with pytest.raises(InputError, match=sentence) as caught:
         sy.Algorithm(**settings)
     assert "\n" not in str(caught.value)
+
+
+def half(progress: Progress) -> float:
+    return 0.5
+
+
+HUBER = nn.HuberLoss()
+
+
+@pytest.mark.parametrize(
+    ("table", "wanted"),
+    [
+        ({"training": {"schedule": Cosine(warmup=2)}}, {"training": Training(schedule=Cosine(warmup=2))}),
+        ({"training": {"schedule": half}}, {"training": Training(schedule=half)}),
+        (
+            {"objective": {"name": "proximal", "base": CrossEntropy(0.1)}},
+            {"objective": Proximal(base=CrossEntropy(0.1))},
+        ),
+        (
+            {"objective": {"name": "proximal", "base": {"name": "proximal", "base": Proximal(mu=3.0)}}},
+            {"objective": Proximal(base=Proximal(base=Proximal(mu=3.0)))},
+        ),
+        ({"weighing": {"name": "nnm", "rule": Krum(f=1)}}, {"weighing": Nnm(rule=Krum(f=1))}),
+    ],
+)
+def test_the_settings_in_a_table_may_be_objects(table: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert sy.Algorithm(**table) == sy.Algorithm(**wanted)
+
+
+@pytest.mark.parametrize("loss", [HUBER, nn.functional.mse_loss])
+def test_the_base_of_an_objective_in_a_table_may_be_a_loss(loss: Any) -> None:
+    objective = sy.Algorithm(objective={"name": "proximal", "mu": 2.0, "base": loss}).objective
+    assert isinstance(objective, Proximal)
+    assert isinstance(objective.base, OwnLoss)
+    assert (objective.mu, objective.base.function) == (2.0, loss)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"objective": {"name": "proximal", "base": nn.HuberLoss}}, r"give an instance .*: HuberLoss\(\)"),
+        ({"objective": {"name": "proximal", "base": 3}}, "base should be a name or a table with a name"),
+        ({"training": {"schedule": Cosine}}, r"schedule is the class Cosine, .*: write Cosine\(\)"),
+        ({"weighing": {"name": "nnm", "rule": half}}, "rule should be a name or a table with a name"),
+        ({"weighing": {"name": "nnm", "rule": Cosine()}}, "rule should be a name or a table with a name"),
+    ],
+)
+def test_objects_of_another_kind_are_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        sy.Algorithm(**settings)
 
 
 def test_a_federation_takes_engines_and_attacks_by_name() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import steelyard as sy
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.specs.schema import load_spec
 from steelyard.specs.sources import parse_override, presets
 from steelyard.studies.grid import read_grid
@@ -42,7 +42,7 @@ def test_the_specs_shown_are_valid() -> None:
 
 def test_everything_that_answers_a_question_is_in_the_table() -> None:
     for family in ("objectives", "sharing", "weighing", "combining", "datasets", "models"):
-        for name in registry.names(family):
+        for name in components.names(family):
             assert f"`{name}`" in README, name
 
 

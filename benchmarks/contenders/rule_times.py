@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contenders.turns import in_turns, middle_ratio, seconds, spoil, updates
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.types import RoundInfo
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry, Products
@@ -80,7 +80,7 @@ def time_rules(
 def naive_ivar(clients: int, size: int) -> dict[str, Any]:
     """ivar-mle as written in the paper: every iteration reads all updates twice."""
     rows = spoil(updates(clients, size))
-    rule = registry.build("weighing", {"name": "ivar-mle"})
+    rule = components.build("weighing", {"name": "ivar-mle"})
     info = first_round(clients)
     passes = int(rule.weigh(Geometry(rows), info, rule.init()).evidence["iterations"])
 

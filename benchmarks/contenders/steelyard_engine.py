@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from contenders.setting import argument, read, say_round
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.specs.building import build
 from steelyard.specs.running import recorder_for
 from steelyard.specs.schema import load_spec
@@ -39,7 +39,7 @@ def main() -> None:
     setting = read(argument())
     spec = load_spec(setting.facts["spec"])
     federation = build(spec)
-    federation.engine = registry.build("engines", json.loads(sys.argv[2]))
+    federation.engine = components.build("engines", json.loads(sys.argv[2]))
     with tempfile.TemporaryDirectory() as folder:
         federation.run(Stopwatch(len(setting.cohorts)), recorder=recorder_for(spec, Path(folder)))
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests" / "server"))
 
 from fuzzed_runs import Findings, fuzz  # noqa: E402
 
-from steelyard.specs import registry  # noqa: E402
+from steelyard import components  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 250  # of one run, with 100 fuzzed answers each
@@ -43,7 +43,7 @@ def main() -> None:
         if done >= arguments.answers:
             break
         with TemporaryDirectory() as folder:
-            weigher = registry.build("weighing", {"name": rule})
+            weigher = components.build("weighing", {"name": rule})
             found = fuzz(Path(folder), ROUNDS, posterior, seed, weighing=weigher)
         key = f"{rule} | {'posterior' if posterior else 'model'}"
         totals[key] = [sum(pair) for pair in zip(totals.get(key, [0] * len(found)), found, strict=True)]

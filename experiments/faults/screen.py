@@ -20,10 +20,10 @@ from rich.progress import track
 from torch import Tensor, nn
 
 import steelyard as sy
+from steelyard import components
 from steelyard.data.digits import digits
 from steelyard.data.partitions import classes, dirichlet, iid
 from steelyard.seeds import generator, seeded
-from steelyard.specs import registry
 
 RESULTS = Path(__file__).parent / "results"
 CLIENTS, ROUNDS, SEEDS = 10, 20, (0, 1, 2)
@@ -63,7 +63,7 @@ def run(setting: str, rule: str, ratio: float, seed: int) -> dict[str, float]:
     with seeded(seed, "model"):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     algorithm = sy.Algorithm(
-        weighing=registry.build("weighing", {"name": rule}), server=sy.Server(max_norm_ratio=ratio)
+        weighing=components.build("weighing", {"name": rule}), server=sy.Server(max_norm_ratio=ratio)
     )
     clients = [sy.Client(f"c{place}", data.train.take(part)) for place, part in enumerate(rows)]
     result = sy.Federation(clients, model, algorithm, test=data.test, rounds=ROUNDS, seed=seed).run()
@@ -82,7 +82,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     for setting in SETTINGS:
-        for rule in track(registry.names("weighing"), setting):
+        for rule in track(components.names("weighing"), setting):
             results[f"{setting} | {rule}"] = {
                 screen: [run(setting, rule, ratio, seed) for seed in SEEDS]
                 for screen, ratio in (("with", sy.Server().max_norm_ratio), ("without", math.inf))

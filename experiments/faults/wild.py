@@ -20,13 +20,13 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from steelyard import components
 from steelyard.algorithm import Algorithm
 from steelyard.combining import Combiner
 from steelyard.errors import InputError
 from steelyard.server.aggregation import Aggregator
 from steelyard.settings import Server
 from steelyard.sharing import Posterior, WholeModel
-from steelyard.specs import registry
 from steelyard.types import Message, Reply, RoundInfo, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
@@ -122,11 +122,11 @@ def distances(weigher: Once, combiner: Combiner, ratio: float) -> Distances:
 
 def rules() -> Iterator[tuple[str, str, Once, Combiner]]:
     """Every weighing rule with every combiner that it can be used with."""
-    for weighing in registry.names("weighing"):
-        rule = registry.build("weighing", {"name": weighing})
+    for weighing in components.names("weighing"):
+        rule = components.build("weighing", {"name": weighing})
         once = Once(rule)
-        for combining in registry.names("combining"):
-            combiner = registry.build("combining", {"name": combining})
+        for combining in components.names("combining"):
+            combiner = components.build("combining", {"name": combining})
             sharing = Posterior() if "variance" in combiner.needs else WholeModel()
             try:
                 Algorithm(sharing=sharing, weighing=rule, combining=combiner)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 
 import steelyard as sy
+from steelyard import components
 from steelyard.data.sources import mnist
 from steelyard.nn.zoo import logistic
 from steelyard.seeds import generator, seeded
-from steelyard.specs import registry
 
 SIZES = [200, 292, 426, 621, 906, 1323, 1930, 2817, 4110, 6000]  # in equal ratios
 RULES = ("samples", "uniform", "geometric-median", "ivar-vb", "icov-vb", "majority")
@@ -26,7 +26,7 @@ def unequal(seeds: Sequence[int], rounds: int, epochs: int) -> dict[str, list[fl
             with seeded(seed, "model"):
                 model = logistic(data.train.input_shape, data.num_classes)
             algorithm = sy.Algorithm(
-                weighing=registry.build("weighing", {"name": rule}),
+                weighing=components.build("weighing", {"name": rule}),
                 training=sy.Training(lr=0.05, batch_size=32, epochs=epochs),
             )
             federation = sy.Federation(

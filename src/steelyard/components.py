@@ -38,12 +38,14 @@ class Family:
     """Arguments that the run provides."""
     hyphens: bool = True
     """Whether the words of a name are separated in specs: GeometricMedian is geometric-median."""
+    functions: bool = False
+    """Whether a setting of this family may also be a function, such as a loss, which becomes a member."""
 
 
 FAMILIES: Mapping[str, Family] = types.MappingProxyType(
     {
-        "objectives": Family("objective", "steelyard.objectives"),
-        "schedules": Family("schedule", "steelyard.schedules"),
+        "objectives": Family("objective", "steelyard.objectives", functions=True),
+        "schedules": Family("schedule", "steelyard.schedules", functions=True),
         "sharing": Family("sharing rule", "steelyard.sharing"),
         "weighing": Family("weighing rule", "steelyard.weighing"),
         "combining": Family("combining rule", "steelyard.combining"),
@@ -175,7 +177,7 @@ def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
     arguments = {key: value for key, value in context.items() if key in parameters}
     for key, value in complete(family, choice).items():
         if key != "name":
-            nested = family_of(hints.get(key))
+            nested = family_of(hints.get(key)) if isinstance(value, Mapping) else None
             arguments[key] = build(nested, value) if nested else value
     return factory(**arguments)
 
@@ -234,9 +236,15 @@ def _place(what: str, key: str) -> str:
 
 
 def _checked(where: str, value: Any, annotation: Any, imports: bool) -> Any:
-    """The value, validated against its annotation; a setting that is itself a choice is completed."""
-    if nested := family_of(annotation):
-        return complete(nested, as_choice(where, value), imports)
+    """The value, validated against its annotation; a setting that is itself a choice is completed.
+
+    From Python, such a setting may also be an object: it is left as it is.
+    """
+    if nested := _nested(annotation):
+        family, kind = nested
+        if isinstance(value, kind) or (FAMILIES[family].functions and callable(value)):
+            return value
+        return complete(family, as_choice(where, value), imports)
     try:
         return _adapter(annotation).validate_python(value)
     except ValidationError as error:
@@ -283,12 +291,19 @@ def plain_default(default: Any) -> Any:
 
 def family_of(annotation: Any) -> str | None:
     """The family whose base class the annotation is, or has: such a setting is itself a choice."""
+    nested = _nested(annotation)
+    return None if nested is None else nested[0]
+
+
+def _nested(annotation: Any) -> tuple[str, type] | None:
+    """A family and its base class, if the annotation is this class, or has it."""
     parts = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    homes = [f"{part.__module__}." for part in parts if inspect.isclass(part) and inspect.isabstract(part)]
-    matches = (
-        key for key, family in FAMILIES.items() if any(home.startswith(f"{family.module}.") for home in homes)
-    )
-    return next(matches, None)
+    for part in parts:
+        if inspect.isclass(part) and inspect.isabstract(part):
+            for name, family in FAMILIES.items():
+                if f"{part.__module__}.".startswith(f"{family.module}."):
+                    return name, part
+    return None
 
 
 def hints_of(factory: Factory) -> dict[str, Any]:

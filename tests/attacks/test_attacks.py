@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from steelyard import components
 from steelyard.attacks import (
     ALittleIsEnough,
     Attack,
@@ -34,7 +35,6 @@ from steelyard.attacks.base import Scene
 from steelyard.attacks.colluding import largest_z
 from steelyard.errors import InputError
 from steelyard.server.reply_screening import screen_replies
-from steelyard.specs import registry
 from steelyard.types import Message, Reply
 
 SIZE = 30
@@ -96,7 +96,7 @@ def sent(
 
 
 def test_every_attack_has_a_row() -> None:
-    assert {type(case.attack) for case in CASES} == set(registry.names("attacks").values())
+    assert {type(case.attack) for case in CASES} == set(components.names("attacks").values())
 
 
 @well_formed

@@ -8,9 +8,9 @@ import pytest
 from calls import QUICK, output, steelyard
 
 import steelyard as sy
+from steelyard import components
 from steelyard.cli.catalogue import KINDS
 from steelyard.runs.reader import Run
-from steelyard.specs import registry
 from steelyard.specs.schema import load_spec
 from steelyard.specs.sources import parse_override, presets
 
@@ -88,7 +88,7 @@ def test_the_version_is_shown() -> None:
     assert output(steelyard("--version")) == f"{sy.__version__}\n"
 
 
-@pytest.mark.parametrize("kind", [*registry.FAMILIES, "presets"])
+@pytest.mark.parametrize("kind", [*components.FAMILIES, "presets"])
 def test_everything_that_a_spec_can_name_is_listed(kind: str) -> None:
     found = json.loads(output(steelyard("list", kind, "--json")))[kind]
     text = output(steelyard("list", kind))
@@ -97,7 +97,7 @@ def test_everything_that_a_spec_can_name_is_listed(kind: str) -> None:
         assert each["about"], each["name"]
         assert any(line.startswith(each["name"]) for line in text.splitlines())
     if kind != "presets":
-        assert [each["name"] for each in found] == list(registry.names(kind))
+        assert [each["name"] for each in found] == list(components.names(kind))
 
 
 def test_a_spec_file_may_have_any_name(place: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_spec_file_may_have_any_name(place: Path) -> None:
 
 
 def test_everything_that_a_spec_can_name_can_be_listed() -> None:
-    assert set(KINDS) == {*registry.FAMILIES, "presets", "training", "server", "scores"}
+    assert set(KINDS) == {*components.FAMILIES, "presets", "training", "server", "scores"}
 
 
 @pytest.mark.parametrize("width", ["20", "80", "300"])

@@ -19,12 +19,12 @@ class Claim:
 
 
 def main(out, quick, say):
-    from steelyard.specs import registry
+    from steelyard import components
     import tables
 
     say(PAPER)
     out.mkdir(parents=True)
-    model = registry.find("models", "studies:model")()
+    model = components.find("models", "studies:model")()
     (out / "claim.txt").write_text(f"{Claim(PAPER)} {model} {tables.PAPER}")
     return [out / "claim.txt"]
 """

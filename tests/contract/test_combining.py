@@ -6,7 +6,7 @@ import torch
 from cases import COMBINERS, CombinerCase
 from torch import Tensor
 
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.types import Combined, Stack
 
 CASES = [pytest.param(case, id=repr(case.rule)) for cases in COMBINERS.values() for case in cases]
@@ -27,7 +27,7 @@ def combine(case: CombinerCase, stack: Stack, weights: Tensor) -> Combined:
 
 
 def test_every_rule_has_a_row() -> None:
-    assert set(COMBINERS) == set(registry.names("combining"))
+    assert set(COMBINERS) == set(components.names("combining"))
 
 
 @every_rule

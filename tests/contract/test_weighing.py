@@ -8,13 +8,13 @@ from cases import WEIGHERS, WeigherCase
 from promises import CLIENTS, PROMISES, agree, draw
 from torch import Tensor
 
-from steelyard.specs import registry
+from steelyard import components
 
 CASES = [pytest.param(case, id=repr(case.rule)) for cases in WEIGHERS.values() for case in cases]
 
 
 def test_every_rule_has_a_row() -> None:
-    assert set(WEIGHERS) == set(registry.names("weighing"))
+    assert set(WEIGHERS) == set(components.names("weighing"))
 
 
 @pytest.mark.parametrize("case", CASES)

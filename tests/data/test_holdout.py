@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import steelyard
+from steelyard import components
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import LabelFlip
 from steelyard.client.evaluation import predict
@@ -25,7 +26,6 @@ from steelyard.seeds import generator
 from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.specs import registry
 from steelyard.specs.building import build, deal_clients
 from steelyard.specs.schema import load_spec
 
@@ -109,7 +109,7 @@ def test_without_a_holdout_clients_hold_the_rows_of_the_partition() -> None:
     data = load_spec(None, {"data.clients": 8}).data
     context = {"labels": DIGITS.train.labels, "groups": None, "clients": 8}
     random = generator(0, "partition")
-    wanted = registry.build("partitions", data.partition, generator=random, **context)
+    wanted = components.build("partitions", data.partition, generator=random, **context)
     for client, mine in zip(dealt().values(), wanted, strict=True):
         assert rows(client.train) == mine.tolist()
         assert client.held_out is None

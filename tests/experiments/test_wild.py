@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from steelyard import components
 from steelyard.combining import Mean, Median, Rklb
 from steelyard.combining.base import Combiner
 from steelyard.server.aggregation import Aggregator
 from steelyard.settings import Server
-from steelyard.specs import registry
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "faults"
 ROBUST = (
@@ -31,7 +31,7 @@ def worst(rule: str, combiner: Combiner, screen: str, scale: float) -> float:
     import wild
 
     server = Server(max_norm_ratio=SCREENS[screen], quorum=0.0)
-    aggregator = Aggregator(registry.build("weighing", {"name": rule}), combiner, server, wild.SIZE)
+    aggregator = Aggregator(components.build("weighing", {"name": rule}), combiner, server, wild.SIZE)
     crowds = [
         wild.Crowd(kind, count, scale, noise)
         for kind in wild.KINDS
@@ -49,11 +49,11 @@ def test_a_robust_rule_stays_within_two_honest_lengths(rule: str, screen: str, s
 
 
 @pytest.mark.parametrize("combiner", [Mean(), Rklb()], ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("rule", sorted(registry.names("weighing")))
+@pytest.mark.parametrize("rule", sorted(components.names("weighing")))
 def test_the_screen_holds_for_every_rule_and_combiner(rule: str, combiner: Combiner) -> None:
     import wild
 
-    weigher = registry.build("weighing", {"name": rule})
+    weigher = components.build("weighing", {"name": rule})
     aggregator = Aggregator(weigher, combiner, Server(quorum=0.0), wild.SIZE)
     assert wild.moved(aggregator, wild.Crowd("random", 3, 1e29, 1.0)) <= LIMIT
 
@@ -69,7 +69,7 @@ def test_results_of_a_rule_are_kept_for_other_combiners() -> None:
     import wild
 
     assert wild.LIMIT == LIMIT
-    once = wild.Once(registry.build("weighing", {"name": "uniform"}))
+    once = wild.Once(components.build("weighing", {"name": "uniform"}))
     found = wild.distances(once, Mean(), 100.0)
     assert found.keys() == {f"{scale:g}" for scale in wild.SCALES}
     assert len(once.results) > 100

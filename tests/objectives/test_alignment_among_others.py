@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from steelyard.algorithm import Algorithm
 from steelyard.client.learner import Learner
+from steelyard.components import build, complete
 from steelyard.data.examples import examples
 from steelyard.engines import Engine, Pool, Serial
 from steelyard.engines.joint_training import trial_batch, why_not_stacked
@@ -34,7 +35,6 @@ from steelyard.server.result import Result
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
 from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.specs.registry import build, complete
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing import Samples, Weigher
 from steelyard.weighing.geometry import Geometry

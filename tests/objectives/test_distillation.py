@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from distilling import HEAD, INPUTS, TARGETS, WITH_TEACHER, local, loss, network, plain, shared, slopes
 from torch import Tensor
 
+from steelyard import components
 from steelyard.algorithm import Algorithm
 from steelyard.errors import InputError
 from steelyard.layout import tensors_of
@@ -19,7 +20,6 @@ from steelyard.objectives.distillation import dkd, temperature
 from steelyard.objectives.teacher import Teacher
 from steelyard.objectives.wrapper import Wrapper
 from steelyard.sharing import Head, WholeModel
-from steelyard.specs import registry
 from steelyard.types import Broadcast
 
 # In training
@@ -141,7 +141,7 @@ def test_settings_below_zero_or_without_an_end_are_refused(make: Any, setting: s
 
 @pytest.mark.parametrize("name", ["distillation", "anchor"])
 def test_a_spec_can_name_them(name: str) -> None:
-    objective = registry.build("objectives", {"name": name, "base": {"name": "cross-entropy"}})
+    objective = components.build("objectives", {"name": name, "base": {"name": "cross-entropy"}})
     assert objective in WITH_TEACHER
     assert objective.targets == "classes"
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import steelyard as sy
+from steelyard import components
 from steelyard.client.learner import Learner
 from steelyard.client.working_model import working_copy_of, working_model_in
 from steelyard.data.examples import examples
@@ -21,7 +22,6 @@ from steelyard.objectives import CrossEntropy, Elbo, Objective, Proximal, Square
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.settings import Training
 from steelyard.sharing import WholeModel
-from steelyard.specs import registry
 from steelyard.types import Broadcast, Message
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -229,13 +229,13 @@ def test_needs_and_targets_are_those_of_the_base() -> None:
     assert Elbo().targets == "classes"
     assert Elbo(base=SquaredError()).targets == "numbers"
     assert Elbo(base=sy.Algorithm().objective).needs == frozenset()
-    base = registry.build("objectives", {"name": "alignment"})
+    base = components.build("objectives", {"name": "alignment"})
     assert Elbo(base=base).needs == {"direction"}
 
 
 def test_a_spec_can_name_it_and_its_base() -> None:
     choice = {"name": "elbo", "prior": "global", "base": {"name": "proximal", "mu": 0.5}}
-    assert registry.build("objectives", choice) == Elbo(prior="global", base=Proximal(mu=0.5))
+    assert components.build("objectives", choice) == Elbo(prior="global", base=Proximal(mu=0.5))
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,11 @@ def test_a_run_is_not_resumed_with_another_frozen_weight_or_scaling() -> None:
 
 
 def test_names_in_a_spec_lead_here() -> None:
-    from steelyard.specs import registry
+    from steelyard import components
 
-    assert registry.build("sharing", {"name": "adapter", "rank": 8}) == Adapter(rank=8)
-    assert registry.build("sharing", {"name": "trainable"}) == Trainable()
-    assert registry.build("combining", {"name": "low-rank"}) == LowRank()
+    assert components.build("sharing", {"name": "adapter", "rank": 8}) == Adapter(rank=8)
+    assert components.build("sharing", {"name": "trainable"}) == Trainable()
+    assert components.build("combining", {"name": "low-rank"}) == LowRank()
 
 
 @pytest.mark.parametrize(

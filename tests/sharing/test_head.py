@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from steelyard import components
 from steelyard.client.learner import Learner
 from steelyard.data.examples import examples
 from steelyard.errors import InputError
@@ -15,7 +16,6 @@ from steelyard.nn.variational import bayesian
 from steelyard.objectives import CrossEntropy, Objective
 from steelyard.settings import Training
 from steelyard.sharing import Head, Sharing
-from steelyard.specs import registry
 from steelyard.types import EMPTY, Broadcast, Message, State
 
 STRATEGIES = [(adopt, common) for adopt in (True, False) for common in (True, False)]
@@ -99,8 +99,8 @@ def test_a_head_without_parameters_is_refused() -> None:
 
 def test_a_spec_can_name_it() -> None:
     settings = {"layer": "4", "adopt": False, "common": False, "posterior": True}
-    assert registry.build("sharing", {"name": "head", **settings}) == Head("4", False, False, True)
-    assert registry.build("sharing", {"name": "head"}) == Head()
+    assert components.build("sharing", {"name": "head", **settings}) == Head("4", False, False, True)
+    assert components.build("sharing", {"name": "head"}) == Head()
 
 
 # The layout

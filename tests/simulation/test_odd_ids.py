@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import steelyard as sy
+from steelyard import components
 from steelyard.engines import Serial
 from steelyard.errors import InputError
 from steelyard.sharing import Head
-from steelyard.specs import registry
 
 ODD = (
     "", "a\0b", "a", "b", "\0", "new\nline", "../up", "/root", "a/b", 'quote"', "'", "\x1b[31m", "日本", "💧",
@@ -24,7 +24,7 @@ def federation(
     torch.manual_seed(0)
     data = {name: (torch.randn(8, 4), torch.arange(8) % 3) for name in ids}
     sharing = {"sharing": Head(adopt=False)} if head else {}
-    algorithm = sy.Algorithm(weighing=registry.build("weighing", {"name": rule}), **sharing)
+    algorithm = sy.Algorithm(weighing=components.build("weighing", {"name": rule}), **sharing)
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     return sy.Federation(data, model, algorithm, rounds=rounds, engine=Serial(), spill=head)
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from steelyard import components
 from steelyard.specs import fingerprints, registry
 from steelyard.specs.schema import Spec
 
@@ -17,7 +18,7 @@ def current() -> dict[str, Any]:
     """Every setting and its default: of each member of each family, and of a spec."""
     members = {
         f"{family}/{member['name']}": member["settings"]
-        for family in registry.FAMILIES
+        for family in components.FAMILIES
         for member in registry.describe(family)
     }
     found: dict[str, Any] = json.loads(json.dumps({**members, "spec": Spec().model_dump()}))

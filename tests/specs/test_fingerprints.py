@@ -12,9 +12,10 @@ import pytest
 import steelyard.objectives
 import steelyard.settings
 import steelyard.weighing
+from steelyard import components
 from steelyard.components import family_of, hints_of
 from steelyard.settings import Server, Training
-from steelyard.specs import fingerprints, registry, schema
+from steelyard.specs import fingerprints, schema
 from steelyard.specs.fingerprints import CHOICES
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.specs.source_code import source_hash
@@ -266,4 +267,4 @@ def test_every_choice_of_a_spec_is_known() -> None:
     hints = {"training": hints_of(Training), "server": hints_of(Server)}
     nested = {f"{name}.{key}" for name, found in hints.items() for key in found if family_of(found[key])}
     assert choices(Spec) | nested == set(CHOICES)
-    assert set(CHOICES.values()) == set(registry.FAMILIES)
+    assert set(CHOICES.values()) == set(components.FAMILIES)

@@ -60,7 +60,7 @@ WAYS = {
     "an attack": '[adversaries]\nattack = "stranger:mlp"',
     "an engine": 'engine = "stranger:mlp"',
     "beside a preset": 'preset = "fedprox"\nmodel = "stranger:mlp"',
-    "part of steelyard that is not in the registry": 'model = "steelyard.data.fetching.packages:_run"',
+    "part of steelyard that is no component": 'model = "steelyard.data.fetching.packages:_run"',
     "a cluster": 'engine = { name = "ray", address = "ray://stranger.org:10001" }',
     "an observer": 'observers = ["stranger:mlp"]',
     "a tracking server": 'observers = [{ name = "mlflow", tracking_uri = "http://stranger.org" }]',

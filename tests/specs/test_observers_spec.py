@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import steelyard as sy
+from steelyard import components
 from steelyard.errors import InputError
-from steelyard.specs import registry
 from steelyard.specs.building import build
 from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import load_spec
@@ -37,7 +37,7 @@ class Own(Tracker):
 
 
 def test_the_names_are_those_of_the_programs() -> None:
-    assert list(registry.names("observers")) == ["csv", "jsonlines", "mlflow", "tensorboard"]
+    assert list(components.names("observers")) == ["csv", "jsonlines", "mlflow", "tensorboard"]
 
 
 @pytest.mark.parametrize(

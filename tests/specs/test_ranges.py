@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import steelyard as sy
+from steelyard import components
 from steelyard.errors import InputError
-from steelyard.specs import registry
 from steelyard.specs.building import build, build_algorithm, choose_adversaries
 from steelyard.specs.schema import load_spec
 from steelyard.specs.sources import presets
@@ -40,8 +40,8 @@ def numeric_settings(family: str) -> list[tuple[str, str]]:
     """Every (rule, setting) of a family that is a number."""
     return [
         (name, key)
-        for name, factory in registry.names(family).items()
-        for key, parameter in registry.settings_of(factory, registry.FAMILIES[family].context).items()
+        for name, factory in components.names(family).items()
+        for key, parameter in components.settings_of(factory, components.FAMILIES[family].context).items()
         if str(parameter.annotation).startswith(("<class 'float'>", "<class 'int'>", "float", "int"))
     ]
 
@@ -55,7 +55,7 @@ CLASSES = [
 
 @pytest.mark.parametrize(("family", "name", "key"), CLASSES)
 def test_no_rule_takes_a_number_that_is_not_one_or_too_low(family: str, name: str, key: str) -> None:
-    factory = registry.names(family)[name]
+    factory = components.names(family)[name]
     whole = "int" in str(inspect.signature(factory).parameters[key].annotation)
     wrong: list[Any] = [-3] if whole else [-3.0, math.nan]
     if not whole and not name.startswith("variance-ratio") and key != "variance_ratio_limit":

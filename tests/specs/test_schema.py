@@ -3,6 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.nn import HuberLoss
+from torch.optim import SGD
 
 from steelyard.errors import InputError
 from steelyard.specs.schema import Spec, load_spec
@@ -284,6 +286,22 @@ def test_a_wrong_value_is_named_with_its_key_and_what_was_expected(
     assert key in sentence
     assert expected in sentence
     assert repr(value) in sentence
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("objective", HuberLoss()),
+        ("objective.base", HuberLoss()),
+        ("training.optimizer", SGD),
+        ("training.schedule", print),
+        ("observers", [{"name": "csv", "path": Path("rounds.csv")}]),
+    ],
+)
+def test_objects_are_refused_because_a_spec_is_also_a_file(place: str, value: object) -> None:
+    sentence = refused("fedprox", {place: value})
+    assert sentence.startswith(f"{place} is an object, ")
+    assert "give its name" in sentence
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "../up", "two words"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.types import RoundInfo, Weighed
 from steelyard.weighing.geometry import Geometry
 
@@ -20,7 +20,7 @@ SEEDS = pytest.mark.parametrize("seed", range(3))
 def weigh(updates: Tensor, rule: str, counts: list[float] | None = None, **settings: Any) -> Weighed:
     claimed = torch.tensor([1.0] * len(updates) if counts is None else counts, dtype=torch.float64)
     clients = tuple(str(position) for position in range(len(updates)))
-    weigher = registry.build("weighing", {"name": rule, **settings})
+    weigher = components.build("weighing", {"name": rule, **settings})
     return weigher.weigh(Geometry(updates), RoundInfo(1, clients, claimed), weigher.init())
 
 

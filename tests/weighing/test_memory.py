@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
+from steelyard import components
 from steelyard.runs.state_file import load_state, save_state
 from steelyard.server.aggregation import ServerState
 from steelyard.server.state import FederationState
-from steelyard.specs import registry
 from steelyard.types import Message, RoundInfo, State, Weighed
 from steelyard.weighing import Concord, Consensus, IcovVb, IvarMle, IvarVb, Majority, Weigher
 from steelyard.weighing.geometry import Geometry
@@ -153,9 +153,9 @@ def test_an_absent_client_keeps_its_state(rule: Weigher) -> None:
         assert all(torch.equal(before.state[key], after.state[key]) for key in absent)
 
 
-@pytest.mark.parametrize("name", sorted(registry.names("weighing")))
+@pytest.mark.parametrize("name", sorted(components.names("weighing")))
 def test_the_state_is_of_clients_that_took_part_and_of_no_other(name: str) -> None:
-    rule = registry.build("weighing", {"name": name})
+    rule = components.build("weighing", {"name": name})
     state = run(rule, ROUNDS[:1])[-1].state
     assert remembered(state) in (set(), seen(ROUNDS[:1]))
 

@@ -1,6 +1,6 @@
 """What holds for every weighing rule, whatever the clients send.
 
-All members of the registry are tried with their defaults: a new rule is under test once it is listed.
+All weighing rules are tried with their defaults: a new rule is under test once it is listed.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard.specs import registry
+from steelyard import components
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.geometry import Geometry
 
-RULES = sorted(registry.names("weighing"))
+RULES = sorted(components.names("weighing"))
 ZERO_MEAN_PRIOR = ["icov-em", "icov-mle", "icov-vb", "ivar-vb"]
 """Rules with a prior around 0, or that start from the result of such a rule (icov-mle).
 All others, except those with angles, depend only on distances between updates."""
@@ -42,7 +42,7 @@ def few(examples: int) -> settings:
 
 
 def weigh(name: str, updates: Tensor, counts: Tensor, state: State | None = None) -> Weighed:
-    rule = registry.build("weighing", {"name": name})
+    rule = components.build("weighing", {"name": name})
     clients = tuple(f"client-{position}" for position in range(len(updates)))
     before = rule.init() if state is None else state
     return rule.weigh(Geometry(updates), RoundInfo(1, clients, counts), before)

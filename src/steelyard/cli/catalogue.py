@@ -7,7 +7,7 @@ import typer
 from steelyard.cli.shared import Json, guarded, show_values
 from steelyard.errors import InputError, unknown
 
-# The families of the registry (not imported here, because it is slow), and what is no family.
+# The families of components (not imported here, because it is slow), and what is no family.
 KINDS = (
     "weighing",
     "objectives",
@@ -82,10 +82,10 @@ def _list_settings(kind: str, as_json: bool) -> None:
 
 def _unknown_kind(kind: str) -> InputError:
     """The error for `list rules`: it names every kind of rule. Other words get the nearest kind."""
-    from steelyard.specs import registry
+    from steelyard import components
 
     noun = kind.removesuffix("s")
-    kinds = [name for name, family in registry.FAMILIES.items() if noun in family.noun.split()]
+    kinds = [name for name, family in components.FAMILIES.items() if noun in family.noun.split()]
     if not kinds:
         return unknown("kind", kind, KINDS)
     return InputError(f"unknown kind {kind!r}: did you mean {' or '.join(map(repr, kinds))}?")

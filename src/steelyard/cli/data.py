@@ -31,12 +31,12 @@ def data_get(
     as_json: Json = False,
 ) -> None:
     """Fetch a data set into the cache, unless it is on this computer, and compare its checksums."""
+    from steelyard import components
     from steelyard.data import store
     from steelyard.data.sources import source_of
-    from steelyard.specs import registry
 
     known = {source.name: source for source in _sources()}
-    source = known.get(name) or source_of(registry.find("datasets", name))
+    source = known.get(name) or source_of(components.find("datasets", name))
     if source.files:
         store.load(source)
     show_values(
@@ -89,8 +89,8 @@ def data_show(
 
 
 def _sources() -> list[Any]:
+    from steelyard import components
     from steelyard.data.sources import source_of
-    from steelyard.specs import registry
 
-    sources = [source_of(factory) for factory in registry.names("datasets").values()]
+    sources = [source_of(factory) for factory in components.names("datasets").values()]
     return list({source.name: source for source in sources}.values())  # several tables have one source

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from steelyard import components
 from steelyard.client.checks import fit_to_data, warn_of_unusable
 from steelyard.client.learner import Learner
 from steelyard.client.private_state import ClientStates, MemoryStates
@@ -34,7 +35,7 @@ from steelyard.server.selection import Selection, mode_of
 from steelyard.server.selection import check as check_selection
 from steelyard.simulation import SimulatedFederation
 from steelyard.sites import Sites
-from steelyard.specs import gate, registry
+from steelyard.specs import gate
 from steelyard.specs.building import build, build_algorithm, build_task, make_model
 from steelyard.specs.schema import Spec, load_spec
 from steelyard.task import FittedTask, Task
@@ -237,7 +238,7 @@ def _client(name: ClientId, data: Any) -> Client:
 
 
 def _model_of(spec: Spec, input_shape: list[int] | None, classes: int | None) -> nn.Module:
-    needed = registry.context_of("models", spec.model)
+    needed = components.context_of("models", spec.model)
     for name, value in (("input_shape", input_shape), ("num_classes", classes)):
         if value is None and name in needed:
             key = "classes" if name == "num_classes" else name

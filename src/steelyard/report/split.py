@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from steelyard import components
 from steelyard.data import Client, Dataset, Examples
 from steelyard.data.heterogeneous import HeterogeneousDataset
 from steelyard.errors import InputError
 from steelyard.report.split_figure import draw_split
 from steelyard.runs.summary import describe_choice
-from steelyard.specs import registry
 from steelyard.specs.building import deal_all
 from steelyard.specs.schema import Spec
 
@@ -19,7 +19,7 @@ THUMBNAILS = 6
 
 def draw_spec(spec: Spec, path: Path) -> dict[str, list[int]]:
     """Draw how many examples of each class every client has; returns {client: count of each class}."""
-    dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
+    dataset: Dataset | HeterogeneousDataset = components.build("datasets", spec.data.dataset)
     if not dataset.class_names:
         raise InputError(f"the targets of {dataset.name} are numbers: there are no classes to draw.")
     clients = list(deal_all(spec, dataset).values())

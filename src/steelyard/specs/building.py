@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from steelyard import components
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import draw_adversaries
@@ -18,7 +19,7 @@ from steelyard.seeds import generator, seeded
 from steelyard.server.federation import Observer
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation
-from steelyard.specs import gate, registry
+from steelyard.specs import gate
 from steelyard.specs.schema import Adversaries, Data, Spec
 from steelyard.task import Task
 from steelyard.types import ClientId
@@ -31,7 +32,7 @@ def build(spec: Spec) -> SimulatedFederation:
             "validation and data.holdout both hold examples out; set one: temperatures are fitted on either."
         )
     algorithm = build_algorithm(spec)
-    dataset: Dataset | HeterogeneousDataset = registry.build("datasets", spec.data.dataset)
+    dataset: Dataset | HeterogeneousDataset = components.build("datasets", spec.data.dataset)
     clients = deal_all(spec, dataset)
     federation = SimulatedFederation(
         clients,
@@ -47,7 +48,7 @@ def build(spec: Spec) -> SimulatedFederation:
         patience=spec.patience,
         round_seconds=spec.round_seconds,
         seed=spec.seed,
-        engine=registry.build("engines", spec.engine),
+        engine=components.build("engines", spec.engine),
         spill=spec.spill,
         adversaries=choose_adversaries(spec, tuple(clients)),
         task=build_task(spec, dataset.num_classes),
@@ -81,14 +82,15 @@ def build_task(spec: Spec, num_classes: int) -> Task:
         for name, value in (("call", spec.task.call), ("predictions", spec.task.predictions))
     }
     metrics = {
-        name: registry.build("metrics", each, num_classes=num_classes) for name, each in spec.metrics.items()
+        name: components.build("metrics", each, num_classes=num_classes)
+        for name, each in spec.metrics.items()
     }
     return Task(**{**spec.task.model_dump(), **functions}, metrics=metrics)
 
 
 def build_observers(spec: Spec) -> list[Observer]:
     """The observers that a spec names; refused if a library that one of them needs is not installed."""
-    return [registry.build("observers", each) for each in spec.observers]
+    return [components.build("observers", each) for each in spec.observers]
 
 
 def deal_all(spec: Spec, dataset: Dataset | HeterogeneousDataset) -> Mapping[ClientId, Client]:
@@ -101,10 +103,10 @@ def deal_all(spec: Spec, dataset: Dataset | HeterogeneousDataset) -> Mapping[Cli
 def build_algorithm(spec: Spec) -> Algorithm:
     """The algorithm of a spec."""
     return Algorithm(
-        objective=registry.build("objectives", spec.objective),
-        sharing=registry.build("sharing", spec.sharing),
-        weighing=registry.build("weighing", spec.weighing),
-        combining=registry.build("combining", spec.combining),
+        objective=components.build("objectives", spec.objective),
+        sharing=components.build("sharing", spec.sharing),
+        weighing=components.build("weighing", spec.weighing),
+        combining=components.build("combining", spec.combining),
         training=Training(**spec.training),
         server=Server(**spec.server),
     )
@@ -129,7 +131,7 @@ def make_client_model(spec: Spec, client: ClientId, inputs: Inputs) -> nn.Module
 
 def _model(spec: Spec, inputs: Inputs) -> nn.Module:
     context = {"input_shape": inputs.shape, "num_classes": inputs.num_classes, "client": inputs.client}
-    model: nn.Module = registry.build("models", spec.model, **context)
+    model: nn.Module = components.build("models", spec.model, **context)
     return model
 
 
@@ -138,7 +140,7 @@ def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, At
     count = spec.adversaries.count
     if not count:
         return {}
-    attack: Attack = registry.build("attacks", spec.adversaries.attack)
+    attack: Attack = components.build("attacks", spec.adversaries.attack)
     if spec.adversaries.extra:
         return dict.fromkeys(ids[-count:], attack)
     return dict.fromkeys(draw_adversaries(ids, count, spec.data.seed or 0), attack)
@@ -146,8 +148,8 @@ def choose_adversaries(spec: Spec, ids: Sequence[ClientId]) -> dict[ClientId, At
 
 def spec_warnings(spec: Spec) -> tuple[str, ...]:
     """What a spec asks for in vain, a sentence each."""
-    default = registry.complete("attacks", Adversaries().attack)
-    if spec.adversaries.count or registry.complete("attacks", spec.adversaries.attack) == default:
+    default = components.complete("attacks", Adversaries().attack)
+    if spec.adversaries.count or components.complete("attacks", spec.adversaries.attack) == default:
         return ()
     name = spec.adversaries.attack["name"]
     return (f"adversaries.attack is {name!r}, but adversaries.count is 0: no client attacks.",)
@@ -157,7 +159,7 @@ def deal_clients(data: Data, dataset: Dataset, extra: int = 0) -> Population:
     """The spec's clients, dealt from the data seed; `extra` clients after them hold the same rows."""
     seed = data.seed or 0
     context = {"labels": dataset.train.labels, "groups": dataset.groups, "clients": data.clients}
-    rows = registry.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
+    rows = components.build("partitions", data.partition, generator=generator(seed, "partition"), **context)
     rows = [*rows, *(rows[number % len(rows)] for number in range(extra))]
     shift = None if data.shift is None else partial(_shift, data, seed)
     return deal(dataset, rows, seed, shift, data.holdout)
@@ -179,7 +181,7 @@ def deal_mixed(spec: Spec, dataset: HeterogeneousDataset) -> Mapping[ClientId, C
     def split(labels: Tensor, clients: int, part: str) -> Sequence[Tensor]:
         context = {"labels": labels, "groups": None, "clients": clients}
         draw = generator(seed, part, "partition")
-        rows: Sequence[Tensor] = registry.build("partitions", data.partition, generator=draw, **context)
+        rows: Sequence[Tensor] = components.build("partitions", data.partition, generator=draw, **context)
         return rows
 
     clients = sorted(dataset.deal(split, data.clients, seed), key=lambda client: client.id)
@@ -193,7 +195,7 @@ def _shift(data: Data, seed: int, images: Tensor, client: int) -> Tensor:
     assert data.shift is not None
     client %= data.clients  # an extra client has the shift of the client whose rows it holds
     draw = generator(seed, client, "shift")
-    shifted: Tensor = registry.build(
+    shifted: Tensor = components.build(
         "shifts", data.shift, images=images, client=client, clients=data.clients, generator=draw
     )
     return shifted

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from steelyard.client.evaluation import predict
 from steelyard.client.models import as_trained
 from steelyard.client.private_state import MemoryStates, StateFiles
-from steelyard.components import component
+from steelyard.components import build, component
 from steelyard.data import Dataset
 from steelyard.data.dealing import client_names
 from steelyard.data.examples import Examples
@@ -22,7 +22,7 @@ from steelyard.runs.recorded_model import check_fit, recorded_model
 from steelyard.runs.resuming import last_state
 from steelyard.server.result import Result
 from steelyard.sharing import Sharing
-from steelyard.specs import gate, registry
+from steelyard.specs import gate
 from steelyard.specs.building import build_algorithm, make_client_model, make_model
 from steelyard.specs.gate import Permission
 from steelyard.specs.schema import Spec, load_spec
@@ -169,7 +169,7 @@ def load_test(run: Recorded, trust: Permission = False) -> Examples:
 
 
 def _test(path: Path, spec: Spec) -> Examples:
-    dataset = registry.build("datasets", spec.data.dataset)
+    dataset = build("datasets", spec.data.dataset)
     if not isinstance(dataset, Dataset):
         raise InputError(f"{path} has no common test set: each of its clients has inputs of its own.")
     return dataset.test

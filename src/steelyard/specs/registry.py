@@ -1,40 +1,11 @@
-"""What specs name: components, with what can be said of them for a list or a fingerprint."""
+"""What can be said of components in a list or a fingerprint of specs."""
 
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from steelyard.components import (
-    FAMILIES,
-    as_choice,
-    build,
-    complete,
-    context_of,
-    expectation,
-    family_of,
-    find,
-    hints_of,
-    names,
-    plain_default,
-    resolve,
-    settings_of,
-)
+from steelyard.components import FAMILIES, family_of, find, hints_of, names, plain_default, settings_of
 from steelyard.importing import leads_to_code
-
-__all__ = [
-    "FAMILIES",
-    "as_choice",
-    "build",
-    "complete",
-    "context_of",
-    "describe",
-    "essential",
-    "expectation",
-    "find",
-    "names",
-    "resolve",
-    "settings_of",
-]
 
 
 def essential(family: str, choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,10 @@ Settings come from defaults < preset < file < `key=value` overrides; the later w
 
 import re
 from collections.abc import Iterator, Mapping
+from textwrap import shorten
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import tomli_w
 from pydantic import (
     AfterValidator,
@@ -19,10 +21,11 @@ from pydantic import (
     field_validator,
 )
 
+from steelyard import components
 from steelyard.errors import InputError, unknown
 from steelyard.metrics.scores import Kind
 from steelyard.settings import Server, Training
-from steelyard.specs import fingerprints, gate, registry, sources
+from steelyard.specs import fingerprints, gate, sources
 from steelyard.specs.naming import named_after
 from steelyard.specs.sources import Source, Table
 
@@ -31,7 +34,7 @@ def choice(field: str, family: str) -> BeforeValidator:
     """Validator of a field that names a member of a family: `"samples"` or `{name = "samples", cap = 3}`."""
 
     def complete(value: Any, info: ValidationInfo) -> Table:
-        return registry.complete(family, registry.as_choice(field, value), _imports(info))
+        return components.complete(family, components.as_choice(field, value), _imports(info))
 
     return BeforeValidator(complete)
 
@@ -41,8 +44,8 @@ def choices(field: str, family: str) -> BeforeValidator:
 
     def complete(value: Any, info: ValidationInfo) -> list[Table]:
         given = value if isinstance(value, list | tuple) else [value]
-        named = [registry.as_choice(field, each) for each in given]
-        return [registry.complete(family, each, _imports(info)) for each in named]
+        named = [components.as_choice(field, each) for each in given]
+        return [components.complete(family, each, _imports(info)) for each in named]
 
     return BeforeValidator(complete)
 
@@ -53,8 +56,8 @@ def choices_by_name(field: str, family: str) -> BeforeValidator:
     def complete(value: Any, info: ValidationInfo) -> dict[str, Table]:
         if not isinstance(value, Mapping):
             raise InputError(f'{field} should be a table of names, such as {{ f1 = "f1" }}, not {value!r}.')
-        named = {name: registry.as_choice(f"{field}.{name}", each) for name, each in value.items()}
-        return {name: registry.complete(family, each, _imports(info)) for name, each in named.items()}
+        named = {name: components.as_choice(f"{field}.{name}", each) for name, each in value.items()}
+        return {name: components.complete(family, each, _imports(info)) for name, each in named.items()}
 
     return BeforeValidator(complete)
 
@@ -65,7 +68,7 @@ def settings(name: str, factory: type) -> BeforeValidator:
     def complete(value: Any, info: ValidationInfo) -> Table:
         if not isinstance(value, Mapping):
             raise InputError(f"{name} should be a table, not {value!r}.")
-        found = registry.resolve(name, factory, value, imports=_imports(info))
+        found = components.resolve(name, factory, value, imports=_imports(info))
         if not gate.code_names(found):
             factory(**found)  # refuses settings that make no sense together
         return found
@@ -210,6 +213,7 @@ def load_spec(
     if "preset" in changes:
         raise InputError("preset is not a setting: name it first, as in `run fedprox rounds=5`.")
     merged = sources.merge(base, changes)
+    _check_plain(merged)
     if "name" not in changes:
         merged["name"] = named_after(base, merged)
     if isinstance(merged["data"], dict) and merged["data"].get("seed") is None:
@@ -218,6 +222,18 @@ def load_spec(
         return Spec.model_validate(merged, context={"imports": imports})
     except ValidationError as error:
         raise _explain(error, base) from None
+
+
+def _check_plain(table: Mapping[Any, Any], where: str = "") -> None:
+    """Refuse objects: a spec is also a file, and has names and numbers only."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _check_plain(value, f"{where}{key}.")
+        elif not components.is_plain(value) and not isinstance(value, np.generic):
+            raise InputError(
+                f"{where}{key} is an object, {shorten(repr(value), 100)}, but a spec has names and numbers "
+                'only: give its name, or "my_module:name" of code of your own, or use sy.Federation.'
+            )
 
 
 def _explain(error: ValidationError, base: Table) -> InputError:
@@ -237,7 +253,7 @@ def _explain(error: ValidationError, base: Table) -> InputError:
         )
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return InputError(str(cause) if where.removesuffix("s") in str(cause) else f"{where}: {cause}")
-    return InputError(f"{where} {registry.expectation(error)}, not {first['input']!r}.")
+    return InputError(f"{where} {components.expectation(error)}, not {first['input']!r}.")
 
 
 def _keys(table: Mapping[str, Any], where: str = "") -> Iterator[str]:
