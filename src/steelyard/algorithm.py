@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steelyard.combining import Combiner
+from steelyard.combining import Combiner, ProductCombiner
 from steelyard.components import Choice, as_choice, build, component, settings_object
 from steelyard.errors import InputError
 from steelyard.metrics.own import OwnMetrics
@@ -86,7 +86,7 @@ class Algorithm:
                 f"objective {_name(self.objective)} needs a direction in the coordinates of the model, and "
                 f"sharing {_name(self.sharing)} sends factors; change one of the two."
             )
-        if self.combining.merges_products:
+        if isinstance(self.combining, ProductCombiner):
             self._check_products()
 
     def check_metrics(self, metrics: OwnMetrics) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.combining import Combiner
+from steelyard.combining import Combiner, ProductCombiner
 from steelyard.components import Choice, as_choice, component
 from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
@@ -98,7 +98,7 @@ def combine(
     mean_rows = _matrix("means", means)
     count = len(mean_rows)
     combiner: Combiner = _rule("combining", Combiner, rule, settings)
-    if combiner.merges_products:
+    if isinstance(combiner, ProductCombiner):
         raise InputError(
             f"combining rule {rule!r} needs the places of the factors: call "
             "steelyard.combining.LowRank().merge with steelyard.sharing.Adapter().layout(model).pairs."

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 import steelyard as sy
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import SignFlip
-from steelyard.combining import LowRank, Mean, Median
+from steelyard.combining import LowRank, Mean, Median, ProductCombiner
+from steelyard.combining.products import Merged
 from steelyard.data.clients import Client
 from steelyard.engines import Pool, Serial, Vectorized
 from steelyard.errors import InputError
+from steelyard.layout import Pair
 from steelyard.objectives import Alignment
 from steelyard.runs.state_file import load_state, save_state
 from steelyard.server.federation import advance
@@ -88,6 +90,21 @@ def test_clients_with_models_of_their_own_rank_train_together(combining: Any) ->
     expected = result.model(test[0])
     for name in ranks:
         torch.testing.assert_close(result.model_of(name)(test[0]), expected, rtol=1e-4, atol=1e-5)
+
+
+class Own(ProductCombiner):
+    """A rule of one's own that merges as `LowRank` does."""
+
+    def merge(self, updates: Tensor, factors: Tensor, start: Tensor, pairs: tuple[Pair, ...]) -> Merged:
+        return LowRank().merge(updates, factors, start, pairs)
+
+
+def test_a_rule_of_ones_own_may_merge_products() -> None:
+    found, expected = (federation(combining=rule).run() for rule in (Own(), LowRank()))
+    assert torch.equal(found.state.server.message.mean, expected.state.server.message.mean)
+    assert found.history == expected.history
+    with pytest.raises(InputError, match="Own merges products of LoRA factors"):
+        Algorithm(combining=Own())
 
 
 def test_a_rank_larger_than_the_models_keeps_what_they_cannot_hold() -> None:

@@ -5,6 +5,7 @@ from steelyard.combining.base import Combiner
 from steelyard.combining.low_rank import LowRank
 from steelyard.combining.mean import Mean
 from steelyard.combining.median import Median
+from steelyard.combining.products import ProductCombiner
 from steelyard.combining.trimmed_mean import TrimmedMean
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "LowRank",
     "Mean",
     "Median",
+    "ProductCombiner",
     "Rklb",
     "TrimmedMean",
     "Wb",

@@ -11,7 +11,7 @@ from steelyard.types import Combined, Stack
 class Combiner(ABC):
     """Merges the messages of a round, given weights.
 
-    Must work on each coordinate separately, unless it is a rule for factors (`merges_products`).
+    Must work on each coordinate separately, unless it merges products of factors (`ProductCombiner`).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"mean"})
@@ -19,9 +19,6 @@ class Combiner(ABC):
 
     allows_negative_weights: ClassVar[bool] = True
     """Whether negative weights have a meaning for the rule."""
-
-    merges_products: ClassVar[bool] = False
-    """Whether the rule merges factors by their products (`LowRank`)."""
 
     @abstractmethod
     def combine(self, stack: Stack, weights: Tensor) -> Combined:

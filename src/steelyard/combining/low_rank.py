@@ -11,27 +11,17 @@ sides and one small SVD. No matrix of the size of the weight is made.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steelyard.combining.mean import Mean
+from steelyard.combining.products import Merged, ProductCombiner
 from steelyard.layout import Pair
 
 
-class Merged(NamedTuple):
-    """The result of merging products."""
-
-    change: Tensor
-    """[K], what to add to the factors that came down."""
-    rank_error: Tensor
-    """‖M − M_R‖ / ‖M‖ over all layers: the share of the merged products that rank R cannot hold."""
-
-
 @dataclass(frozen=True)
-class LowRank(Mean):
+class LowRank(ProductCombiner):
     """The weighted mean of the products of LoRA factors, reduced to the rank that travels by an SVD.
 
     Needs the sharing `adapter`. Updates are weighed, screened and clipped by their products, too. The round's
@@ -39,10 +29,7 @@ class LowRank(Mean):
     enough. What is not a factor is merged by the mean.
     """
 
-    merges_products: ClassVar[bool] = True
-
     def merge(self, updates: Tensor, factors: Tensor, start: Tensor, pairs: tuple[Pair, ...]) -> Merged:
-        """Merge updates [J, K] of the vector `start` [K], each multiplied by its factor [J] float64."""
         change = factors.to(updates.dtype) @ updates
         lost = total = torch.zeros((), dtype=torch.float64)
         for pair in pairs:

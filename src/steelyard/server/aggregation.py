@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.combining import Combiner, LowRank
+from steelyard.combining import Combiner, ProductCombiner
 from steelyard.errors import InputError
 from steelyard.layout import Pair
 from steelyard.server.lengths import (
@@ -125,9 +125,9 @@ class Aggregator:
         return Aggregated(moved, clients, weighed.weights, norms, evidence, rejected)
 
     @property
-    def _product_merger(self) -> LowRank | None:
+    def _product_merger(self) -> ProductCombiner | None:
         """The combining rule, if it merges products: what is weighed is what is merged."""
-        return self.combiner if isinstance(self.combiner, LowRank) else None
+        return self.combiner if isinstance(self.combiner, ProductCombiner) else None
 
     def _accepted(self, replies: Sequence[Reply], stack: Stack, state: ServerState) -> Accepted:
         updates = stack.mean[:, : self.num_parameters]
@@ -192,7 +192,7 @@ class Aggregator:
         return replace(moved, weighing=weighed.state, average=average), weighed, evidence
 
     def _merge_products(
-        self, merger: LowRank, state: ServerState, accepted: Accepted, weighed: Weighed
+        self, merger: ProductCombiner, state: ServerState, accepted: Accepted, weighed: Weighed
     ) -> tuple[Combined, Tensor]:
         """The change of the factors, and the error of their rank. All factors on updates are on products."""
         factors = self.server.lr * weighed.weights
