@@ -18,13 +18,9 @@ from steelyard.objectives.own_loss import OwnLoss
 from steelyard.schedules import Cosine, Progress
 from steelyard.settings import Server, Training
 from steelyard.sharing import Head
-<<<<<<< ours
-from steelyard.weighing import Krum, Majority, Nnm, Samples
-=======
 from steelyard.specs.building import choose_adversaries
 from steelyard.specs.schema import load_spec
-from steelyard.weighing import Krum, Majority, Samples
->>>>>>> theirs
+from steelyard.weighing import Krum, Majority, Nnm, Samples
 
 CLIENTS = {
     name: (torch.randn(8, 2, generator=torch.Generator().manual_seed(seed)), torch.arange(8) % 2)

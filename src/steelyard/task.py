@@ -97,6 +97,10 @@ class FittedTask:
     predictions: Callable[[Any], Tensor] | None = None
     loss: Callable[[Any, Any], Tensor] | None = None
     """The user's own loss of (outputs, targets), scored where targets have no other meaning."""
+    loss_from: int | None = None
+    """Where only the loss is scored: the first place of targets [N, T, ...] that it depends on; 1 in a causal
+    language model. It is a mean over the targets from there on that are not ignored. None: it is a mean over
+    examples."""
     metrics: OwnMetrics = field(default_factory=lambda: OwnMetrics({}))
     given: Task = field(default_factory=Task)
     """What the user said."""
@@ -117,6 +121,12 @@ class FittedTask:
         if self.call is not None:
             return self.call(model, inputs)
         return call(model, inputs if targets is None else with_targets(model, inputs, targets))
+
+    def loss_count(self, targets: Any, examples: int) -> int:
+        """The number of terms that the mean loss of a batch has."""
+        if self.loss_from is None:
+            return examples
+        return int((targets[:, self.loss_from :] != self.ignore_index).sum())
 
     def seen(self, outputs: Any) -> Any:
         """Outputs as losses and metrics see them: predictions, where it is clear what these are."""

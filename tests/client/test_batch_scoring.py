@@ -122,6 +122,75 @@ def test_a_loss_is_the_mean_over_examples_also_when_the_last_batch_is_short(size
     assert metrics_of(found) == {"test_loss": pytest.approx(float(x.double().square().mean()))}
 
 
+def shifted(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def padded(length: int = 6) -> tuple[Tensor, Tensor]:
+    """Tokens, and the same as targets, most of which are ignored in some texts, and all in others."""
+    x = whole(COUNT, length, high=4)
+    y = x.masked_fill(torch.arange(length) >= 1 + torch.arange(COUNT)[:, None] % length, -100)
+    y[:2] = x[:2]
+    return x, y
+
+
+class Language(nn.Module):
+    """Returns the mean loss of a function over the tokens."""
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.loss = nn.Embedding(4, 4), loss
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
+        logits = self.embedding(x)
+        return {"logits": logits} if labels is None else {"loss": self.loss(logits, labels)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("loss", "first"),
+    [(shifted, 1), (lambda logits, labels: 2 * F.cross_entropy(logits.mT, labels), 0)],
+    ids=["causal", "masked"],
+)
+def test_a_loss_of_tokens_is_the_mean_over_those_that_count_for_any_size_of_batches(
+    loss: Any, first: int, size: int
+) -> None:
+    x, y = padded()
+    model = Language(loss)
+    task = fitted(model, y[:2], {"x": x[:2]})
+    assert (task.targets, task.loss_from) == ("loss", first)
+    found = scored(model, task, {"x": x, "labels": y}, size)
+    assert found.num_examples == int((y[:, first:] != -100).sum())
+    wanted = float(loss(model.embedding(x).detach().double(), y))
+    assert metrics_of(found) == {"test_loss": pytest.approx(wanted, rel=1e-6)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_loss_of_ones_own_is_the_mean_over_the_tokens_that_count(size: int) -> None:
+    x, y = padded()
+    model = nn.Embedding(4, 4)
+    task = fitted(model, y[:2], x[:2], Task(targets="loss"), OwnLoss(shifted))
+    found = scored(model, task, (x, y), size)
+    wanted = float(shifted(model(x).detach().double(), y))
+    assert metrics_of(found) == {"test_loss": pytest.approx(wanted, rel=1e-6)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_loss_for_each_example_is_the_mean_over_examples(size: int) -> None:
+    def each(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.mT, labels, reduction="none").sum(1)
+
+    x, y = padded()
+    model = nn.Embedding(4, 4)
+    task = fitted(model, y[:2], x[:2], Task(targets="loss"), OwnLoss(each))
+    assert task.loss_from is None
+    found = scored(model, task, (x, y), size)
+    wanted = float(each(model(x).detach().double(), y).mean())
+    assert found.num_examples == COUNT
+    assert metrics_of(found) == {"test_loss": pytest.approx(wanted, rel=1e-6)}
+
+
 def test_a_loss_of_the_users_own_is_scored_where_targets_have_no_other_meaning() -> None:
     torch.manual_seed(0)
     model, x, y = nn.Linear(4, 3), inputs(), torch.softmax(inputs(3), 1)

@@ -155,6 +155,32 @@ def test_a_causal_model_is_not_scored_place_by_place_even_if_the_losses_are_equa
     assert (found.targets, found.has_loss) == ("loss", True)
 
 
+def test_a_loss_is_a_mean_over_examples_unless_it_depends_on_class_numbers_of_tokens() -> None:
+    def picky(x: Tensor, labels: Tensor | None) -> Any:
+        return None if labels is None else F.one_hot(labels, 3).float().mean()  # negative classes are errors
+
+    x = {"x": torch.zeros(2, 4)}
+    for function in (lambda x, labels: x.mean(), picky):
+        assert fitted(OfNames(function), whole(2, 4), x, Task(targets="loss")).loss_from is None
+    summed = OfNames(lambda x, labels: torch.zeros(()) if labels is None else labels.sum().float())
+    assert fitted(summed, whole(2, 4), x, Task(targets="loss")).loss_from == 0
+    assert fitted(summed, torch.rand(2, 4), x, Task(targets="loss")).loss_from is None
+    assert fitted(summed, whole(2), x, Task(targets="loss")).loss_from is None
+
+
+@pytest.mark.parametrize("ignored", [1, 2, 4, 6])
+def test_the_first_token_of_a_causal_model_is_left_out_also_if_others_are_ignored(ignored: int) -> None:
+    def forward(x: Tensor, labels: Tensor | None) -> Any:
+        logits = of(6, 6)(x)
+        loss = None if labels is None else F.cross_entropy(logits[:, :-1].mT, labels[:, 1:])
+        return SimpleNamespace(logits=logits, loss=loss)
+
+    targets = whole(2, 6, high=6)
+    targets[:, :ignored] = -100
+    found = fitted(OfNames(forward), targets, {"x": torch.zeros(2, 4)}, Task(targets="loss"))
+    assert found.loss_from == 1
+
+
 def test_models_of_hugging_face_are_understood() -> None:
     pytest.importorskip("transformers")
     from transformers import BertForSequenceClassification, BertForTokenClassification
@@ -174,7 +200,7 @@ def test_models_of_hugging_face_are_understood() -> None:
     assert (found.targets, found.outputs, found.class_dim) == ("classes", 5, -1)
     ids = tokens()
     found = fitted(gpt2(), ids["input_ids"], ids)
-    assert (found.targets, found.outputs) == ("loss", 0)
+    assert (found.targets, found.outputs, found.loss_from) == ("loss", 0, 1)
 
 
 def test_a_dict_without_targets_needs_a_model_that_finds_its_labels_in_it() -> None:

@@ -46,6 +46,20 @@ class Tagger(nn.Module):
         return SimpleNamespace(logits=logits, loss=loss)
 
 
+class Language(nn.Module):
+    """A causal language model: it predicts the next token, and returns its loss if it gets labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 5)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
+        logits = self.embedding(x)
+        if labels is None:
+            return {"logits": logits}
+        return {"logits": logits, "loss": F.cross_entropy(logits[:, :-1].mT, labels[:, 1:])}
+
+
 class Coder(nn.Module):
     """An autoencoder that returns its loss."""
 
@@ -68,6 +82,14 @@ def tags(seed: int, count: int) -> Any:
     labels[:, 4] = -100
     labels[0] = -100
     return {"x": x, "labels": labels}
+
+
+def texts(seed: int, count: int) -> Any:
+    """Each token is the one before it plus 1, mostly; texts of different lengths are padded."""
+    x = (draw(seed, count, 1).abs() * 5 + torch.arange(7)).long() % 5
+    x[draw(seed + 1, count, 7) > 1.5] = 0
+    ends = 2 + torch.arange(count)[:, None] % 6
+    return {"x": x, "labels": x.masked_fill(torch.arange(7) >= ends, -100)}
 
 
 def pixels(seed: int, count: int) -> Any:
@@ -110,6 +132,7 @@ Made = tuple[Callable[[int, int], Any], Callable[[], nn.Module], dict[str, Any]]
 KINDS: dict[str, Made] = {
     "dict": (columns, Columns, {"auroc": BinaryAUROC(thresholds=50), "confidence": confidence}),
     "tokens": (tags, Tagger, {"f1": MulticlassF1Score(3, average=None)}),
+    "texts": (texts, Language, {}),
     "pixels": (pixels, lambda: nn.Conv2d(2, 2, 1), {"f1": MulticlassF1Score(2)}),
     "labels": (several, lambda: nn.Linear(4, 3), {"macro": MultilabelF1Score(3)}),
     "numbers": (numbers, lambda: nn.Linear(4, 2), {"mae": MeanAbsoluteError()}),

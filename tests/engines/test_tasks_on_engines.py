@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from any_tasks import KINDS, NAMES, federation
+import torch.nn.functional as F
+from any_tasks import KINDS, NAMES, federation, model, texts
 from test_engines import assert_same, no_process_is_left_behind  # noqa: F401
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import steelyard as sy
 from steelyard.errors import InputError
@@ -59,10 +62,10 @@ def test_metrics_over_clients_are_those_of_all_their_test_examples_together(kind
         assert last[f"client_{measure}"] == pytest.approx(last[measure])
 
 
-@pytest.mark.parametrize("kind", ["labels", "numbers", "loss", "pixels", "dict"])
+@pytest.mark.parametrize("kind", ["labels", "numbers", "loss", "texts", "pixels", "dict"])
 def test_training_makes_the_metrics_better(kind: str) -> None:
     first, *_, last = federation(kind, rounds=8).run().history
-    better = {"numbers": "mse", "loss": "test_loss"}.get(kind)
+    better = {"numbers": "mse", "loss": "test_loss", "texts": "test_loss"}.get(kind)
     if better is None:
         assert last["accuracy"] > first["accuracy"]
     else:
@@ -74,6 +77,28 @@ def test_clients_rows_have_the_measure_of_their_kind() -> None:
         result = federation(kind, rounds=1).run()
         values = [row[measure] for row in result.clients]
         assert result.history[0][f"client_{measure}"] == pytest.approx(np.mean(values))
+
+
+def test_a_loss_of_tokens_does_not_depend_on_the_size_of_batches() -> None:
+    data = texts(99, 50)
+    items = TensorDataset(data["x"], data["labels"])
+
+    def named(batch: Any) -> dict[str, Tensor]:
+        x, labels = default_collate(batch)
+        return {"x": x, "labels": labels}
+
+    def scored(batch_size: int, form: Any) -> dict[str, float]:
+        algorithm = sy.Algorithm(training=sy.Training(batch_size=batch_size, steps=0))
+        clients = {name: sy.Client(name, data, form) for name in NAMES}
+        found = sy.Federation(clients, model("texts"), algorithm, test=form, validation=form, rounds=1)
+        return found.run().history[0]
+
+    loaders = [DataLoader(items, size, collate_fn=named) for size in (1, 7)]
+    outputs = model("texts")(data["x"])["logits"].detach()
+    wanted = float(F.cross_entropy(outputs[:, :-1].mT, data["labels"][:, 1:]))
+    for found in (scored(1, data), scored(4, data), scored(64, data), *(scored(8, each) for each in loaders)):
+        for name in ("test_loss", "client_test_loss", "validation_loss"):
+            assert found[name] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_what_the_vectorized_engine_says_is_one_sentence() -> None:

@@ -74,7 +74,8 @@ def test_clients_with_arrays_and_with_loaders_train_together() -> None:
 
 def test_a_population_may_have_both() -> None:
     def make(id: str) -> sy.Client:
-        return sy.Client(id, FIRST if id == "oslo" else loader(SECOND), test=TEST if id == "oslo" else loader())
+        data, test = (FIRST, TEST) if id == "oslo" else (loader(SECOND), loader())
+        return sy.Client(id, data, test=test)
 
     population = sy.Population(["oslo", "turin"], make, [24, 30])
     found = last(population, test=loader())

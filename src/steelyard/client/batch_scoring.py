@@ -97,7 +97,9 @@ def score_batch(
     outputs = task.raw(model, inputs, targets if task.has_loss else None)
     shown, count = task.seen(outputs), size_of(inputs)
     if task.targets == "loss":
-        scores = loss_scores(_loss(task, outputs, shown, targets), count)
+        loss = loss_of(task, outputs, targets)
+        mean = float("nan") if loss is None else float(loss.mean())
+        scores = loss_scores(mean, task.loss_count(targets, count))
     elif task.targets == "classes":
         scores = _class_scores(*flat_classes(task, shown, targets), detail, temperature)
     else:
@@ -128,9 +130,9 @@ def all_ignored(task: FittedTask, targets: Any) -> bool:
     return not targets.is_floating_point() and bool((targets == task.ignore_index).all())
 
 
-def _loss(task: FittedTask, outputs: Any, shown: Any, targets: Any) -> float:
-    value = own_loss(outputs) if task.loss is None else task.loss(shown, targets).mean()
-    return float("nan") if value is None else float(value)
+def loss_of(task: FittedTask, outputs: Any, targets: Any) -> Tensor | None:
+    """The loss that is scored where it has no other meaning: that of the model, or the user's own."""
+    return own_loss(outputs) if task.loss is None else task.loss(task.seen(outputs), targets)
 
 
 def _logits(task: FittedTask, shown: Tensor) -> Tensor:

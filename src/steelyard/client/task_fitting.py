@@ -1,6 +1,5 @@
 """What a model is for, found from its first batch: how it is called, what it returns, and the targets."""
 
-import copy
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steelyard.client.batch_scoring import fitted_metrics
-from steelyard.data.batches import in_sentence, map_tensors, size_of
+from steelyard.client.loss_fitting import called, first_counted, is_usual_loss
+from steelyard.data.batches import in_sentence, size_of
 from steelyard.errors import InputError
 from steelyard.metrics.own import OwnMetrics
 from steelyard.metrics.scores import MAX_OUTPUTS, Kind
@@ -24,8 +23,6 @@ from steelyard.seeds import seeded
 from steelyard.task import FittedTask, Task, own_loss, signature_of
 
 CHOICES = "sy.Task(targets='classes'), 'labels', 'numbers' or 'loss'"
-LOSS_TOLERANCE = 1e-3  # relative; a model's own loss in float32 against the usual loss
-HALF_TOLERANCE = 2e-2  # in bfloat16 or float16
 
 
 def fit_task(
@@ -47,13 +44,7 @@ def fit_task(
     outputs, has_loss = _try(fitted, model, inputs, targets, where)
     shown = fitted.seen(outputs)
     kind = task.targets or _kind(shown, targets, values, has_loss, objective, where)
-    if kind != "loss" and not (isinstance(shown, Tensor) and isinstance(targets, Tensor)):
-        raise InputError(
-            f"{where}: targets of kind {kind!r} need a tensor of predictions and one of targets, not "
-            f"{_described(shown)} and {_described(targets)}; give sy.Task(predictions=...)."
-        )
-    if kind == "loss":
-        _check_loss(has_loss, objective, where)
+    _check_kind(kind, shown, targets, has_loss, objective, where)
     class_dim = _class_dim(task, shown, targets, outputs is not shown) if kind == "classes" else 1
     _check_shapes(kind, shown, targets, class_dim, where)
     plain = shown is outputs and isinstance(inputs, Tensor) and not task.call and not task.predictions
@@ -67,31 +58,26 @@ def fit_task(
         wide=kind == "loss" or not isinstance(inputs, Tensor) or (kind == "classes" and targets.dim() > 1),
     )
     is_open = has_loss and task.targets is None and kind != "loss"
-    if is_open and not _is_usual_loss(found, model, inputs, targets, outputs):
+    if is_open and not is_usual_loss(found, model, inputs, targets, outputs):
         found = replace(found, targets="loss", outputs=0, wide=True)
+    if found.targets == "loss":
+        found = replace(found, loss_from=first_counted(found, model, inputs, targets, outputs))
     return replace(found, metrics=_fitted_metrics(found, shown, targets, inputs, where))
 
 
 def _try(task: FittedTask, model: nn.Module, inputs: Any, targets: Any, where: str) -> tuple[Any, bool]:
     """What a copy of the model returns, and whether its loss is in it."""
     try:
-        outputs = _called(task, model, inputs, targets)
+        outputs = called(task, model, inputs, targets)
         return outputs, own_loss(outputs) is not None
     except Exception as error:
         if isinstance(inputs, Mapping) and targets is not None and signature_of(model).anything:
             with suppress(Exception):  # it takes any names, but not the targets
-                return _called(task, model, inputs, None), False
+                return called(task, model, inputs, None), False
         raise InputError(
             f"the model cannot take the inputs of {where}, {_inputs_in_words(inputs)}: "
             f"{in_sentence(error)}{_advice(task, model, inputs)}."
         ) from error
-
-
-def _called(task: FittedTask, model: nn.Module, inputs: Any, targets: Any) -> Any:
-    """What a copy of the model returns for a copy of a batch."""
-    model = copy.deepcopy(model).eval()
-    with torch.inference_mode(), seeded(0, "check"):
-        return task.raw(model, map_tensors(inputs, Tensor.clone), targets)
 
 
 def _advice(task: FittedTask, model: nn.Module, inputs: Any) -> str:
@@ -124,11 +110,20 @@ def _own_loss_of(objective: Objective) -> Any:
     return objective.function if isinstance(objective, OwnLoss) else None
 
 
-def _check_loss(has_loss: bool, objective: Objective, where: str) -> None:
-    """Refuse a loss that nothing computes. An objective of the user's own may train without being scored."""
+def _check_kind(
+    kind: Kind, shown: Any, targets: Any, has_loss: bool, objective: Objective, where: str
+) -> None:
+    """Refuse predictions and targets that are no tensors, and a loss that nothing computes."""
+    if kind != "loss":
+        if not (isinstance(shown, Tensor) and isinstance(targets, Tensor)):
+            raise InputError(
+                f"{where}: targets of kind {kind!r} need a tensor of predictions and one of targets, not "
+                f"{_described(shown)} and {_described(targets)}; give sy.Task(predictions=...)."
+            )
+        return
     while isinstance(base := getattr(objective, "base", None), Objective):
         objective = base
-    if not has_loss and type(objective) in (Auto, ModelLoss):
+    if not has_loss and type(objective) in (Auto, ModelLoss):  # others may train without being scored
         raise InputError(
             f"{where}: only the loss is to be scored, but the model returns none; return it from the model, "
             "or give a loss function as the objective."
@@ -226,39 +221,6 @@ def _count_outputs(kind: Kind, shown: Any, targets: Any, class_dim: int) -> int:
         return int(shown.shape[class_dim])
     width = shown.numel() // max(len(shown), 1)
     return 1 if kind == "numbers" and width > MAX_OUTPUTS else width
-
-
-def _is_usual_loss(task: FittedTask, model: nn.Module, inputs: Any, targets: Tensor, outputs: Any) -> bool:
-    """Whether the model's own loss is the usual one for these targets.
-
-    If it is not, predictions and targets do not belong together place by place: a language model predicts
-    the next token, and shifts its targets. The losses of a new model may be equal by chance; so the first
-    token is also scored alone.
-    """
-    if not _has_usual_loss(task, outputs, targets):
-        return False
-    if task.targets != "classes" or targets.dim() == 1:
-        return True
-    alone = torch.full_like(targets, task.ignore_index)
-    alone[:, 0] = targets[targets != task.ignore_index][0]
-    try:
-        return _has_usual_loss(task, _called(task, model, inputs, alone), alone)
-    except Exception:
-        return False
-
-
-def _has_usual_loss(task: FittedTask, outputs: Any, targets: Tensor) -> bool:
-    shown, truth = task.aligned(task.seen(outputs), targets)
-    half = shown.dtype in (torch.float16, torch.bfloat16)
-    shown = shown.float() if half else shown
-    if task.targets == "classes":
-        usual = F.cross_entropy(shown, truth, ignore_index=task.ignore_index)
-    elif task.targets == "labels":
-        usual = F.binary_cross_entropy_with_logits(shown, truth.to(shown.dtype))
-    else:
-        usual = F.mse_loss(shown, truth.to(shown.dtype))
-    found, tolerance = own_loss(outputs), HALF_TOLERANCE if half else LOSS_TOLERANCE
-    return found is not None and bool(torch.isclose(found.double(), usual.double(), rtol=tolerance))
 
 
 def _inputs_in_words(inputs: Any) -> str:

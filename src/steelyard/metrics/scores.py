@@ -35,7 +35,7 @@ class Scores(NamedTuple):
     have a class for each token or pixel, these are counted. Labels (several classes at once): count, share of
     right labels, negative log-likelihood, examples with all labels right; true positives, false positives and
     false negatives of each label [3, L]. Numbers: count; squared error, targets and squared targets of each
-    output [3, D]. Else: count, loss.
+    output [3, D]. Else: count (of tokens, if the loss is a mean over them), loss.
     """
 
     values: Array
@@ -237,8 +237,11 @@ def number_scores(predicted: Tensor, targets: Tensor) -> Scores:
 
 
 def loss_scores(mean_loss: float, count: int) -> Scores:
-    """The scores of a batch of which only the mean loss is known."""
-    return Scores(np.array([float(count), count * mean_loss]), 0)
+    """The scores of a batch of which only the mean over `count` examples or tokens is known.
+
+    If all tokens of a batch are ignored, the mean is not a number, and adds nothing.
+    """
+    return Scores(np.array([float(count), count * mean_loss if count else 0.0]), 0)
 
 
 def calibration_scores(log_probabilities: Tensor, targets: Tensor, suffix: str = "") -> dict[str, float]:
