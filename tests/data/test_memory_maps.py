@@ -116,6 +116,28 @@ def test_clients_do_not_copy_a_file(tmp_path: Path) -> None:
         assert address(part.inputs) == table.ctypes.data
 
 
+@pytest.mark.parametrize("large", [True, False])
+def test_a_large_tensor_is_converted_batch_by_batch_because_it_may_be_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr("steelyard.data.array_examples.CONVERTED_BYTES", 40 * (8 * 3 + 8) - large)
+    table = mapped(tmp_path, VALUES, "float64", "r+")
+    data = examples(torch.from_numpy(table), LABELS).to(torch.float32)
+    assert isinstance(data, Examples)
+    assert (address(data.inputs) == table.ctypes.data) == large
+    assert torch.equal(data.batch(torch.tensor([3, 1]))[0], torch.from_numpy(VALUES).float()[[3, 1]])
+    assert torch.equal(data.span(1, 4)[0], torch.from_numpy(VALUES).float()[1:4])
+
+
+def test_targets_in_a_file_are_copied_only_if_there_is_one_for_each_example(tmp_path: Path) -> None:
+    single, several = mapped(tmp_path, LABELS, "int32"), mapped(tmp_path, np.ones((40, 2)), "int32")
+    for targets, copied in ((single, True), (several, False)):
+        data = examples(VALUES, targets)
+        assert isinstance(data, Examples)
+        assert (address(data.targets) != targets.ctypes.data) == copied
+        assert data.targets.nbytes <= 8 * 40
+
+
 def test_arrays_that_cannot_be_written_need_no_warning() -> None:
     fixed = VALUES.astype(np.float32)
     fixed.flags.writeable = False

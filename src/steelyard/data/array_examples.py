@@ -11,6 +11,7 @@ from steelyard.data.batches import Batch, Inputs, cast, leaves, map_tensors, who
 from steelyard.errors import InputError
 
 BLOCK_BYTES = 16 << 20  # of a table that are looked at together
+CONVERTED_BYTES = 256 << 20  # of a table that is converted as a whole; a larger tensor may be in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +80,11 @@ class Examples:
         """The same examples for a model of this floating-point type.
 
         A table that these rows fill is converted now, so that batches need not be. Rows of a larger table,
-        which other clients may share, and tables in a file are converted batch by batch.
+        which other clients may share, tables in a file and very large tables are converted batch by batch.
         """
         double = dtype == torch.float64
-        if len(self.rows) < len(self.targets) or self.on_disk:
+        is_large = self.inputs.nbytes + self.targets.nbytes > CONVERTED_BYTES
+        if len(self.rows) < len(self.targets) or self.on_disk or is_large:
             return self if self.double == double else replace(self, double=double)
         inputs, targets = cast(self.inputs, double), cast(self.targets, double)
         if self.double == double and inputs is self.inputs and targets is self.targets:

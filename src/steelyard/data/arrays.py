@@ -84,7 +84,11 @@ def _tables(inputs: Any, name: str) -> Any:
 
 
 def as_targets(targets: Any, name: str) -> Tensor:
-    """Class numbers as int64, other numbers as float32 or float64, and several labels at once as bool."""
+    """Class numbers as int64, other numbers as float32 or float64, and several labels at once as bool.
+
+    Of targets in a file, one for each example, this may be a copy in memory, of 8 bytes for each: they are
+    looked at before the first round anyway. Several for each example stay in the file.
+    """
     if is_series(targets) or is_frame(targets):
         return targets_of(targets, name)
     labels = as_tensor(targets, name)
