@@ -21,7 +21,7 @@ from steelyard.runs.run_settings import SETTINGS, changed_settings, changes, to_
 from steelyard.runs.state_checks import check_model, check_no_private_layers
 from steelyard.runs.writer import Recorder
 from steelyard.server.callbacks import Callback, check_callbacks
-from steelyard.server.federation import Observer, shared_part
+from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.selection import Best, best_of
 from steelyard.server.state import FederationState
@@ -148,7 +148,7 @@ class Resumable(Runnable):
         return Result(
             tuple(run.rounds),
             tuple(run.clients),
-            shared_part(self.example, self.algorithm.sharing, state.server.evaluated_model),
+            self.algorithm.sharing.shared_part(self.example, state.server.evaluated_model),
             state,
             self._models(state, self.read_states(state, run.path)),
             run.path,
@@ -161,7 +161,7 @@ class Resumable(Runnable):
         """The best round that a saved state knows of."""
         if state.best_model is None:
             return None
-        model = shared_part(self.example, self.algorithm.sharing, state.best_model)
+        model = self.algorithm.sharing.shared_part(self.example, state.best_model)
         return best_of(state, self.mode, model)
 
     def read_states(self, state: FederationState, run: Path) -> PrivateStates:

@@ -32,7 +32,8 @@ from steelyard.runs.state_checks import check_model, check_no_private_layers, ch
 from steelyard.runs.writer import Recorder, new_recorder
 from steelyard.server.callbacks import Callback, check_callbacks
 from steelyard.server.concerns import Participation
-from steelyard.server.federation import Federation, Observer
+from steelyard.server.federation import Federation
+from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.types import ClientId, Message

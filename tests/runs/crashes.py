@@ -10,7 +10,7 @@ import steelyard as sy
 from steelyard.runs import writer
 from steelyard.runs.folder import BEST, MODEL
 from steelyard.runs.reader import Run, runs_in
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.types import Round
 
 SPEC: dict[str, Any] = {"rounds": 6, "data": {"clients": 3}, "training": {"steps": 2}, "engine": "serial"}

@@ -8,7 +8,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.runs.reader import Run
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.specs.schema import Spec
 from steelyard.studies import comparison
 from steelyard.studies.comparison import compare

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from steelyard.runs.writer import Recorder
-    from steelyard.server.federation import Observer
+    from steelyard.server.observing import Observer
     from steelyard.server.state import FederationState
     from steelyard.simulation import SimulatedFederation as Federation
     from steelyard.specs.gate import Permission

@@ -26,7 +26,7 @@ from steelyard.runs.reader import Run
 from steelyard.runs.recorded_model import KEY
 from steelyard.runs.resuming import changes, last_state
 from steelyard.runs.writer import Recorder
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.specs.building import build_observers, parameters_of

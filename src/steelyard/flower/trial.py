@@ -12,7 +12,7 @@ from steelyard.flower.joining import prepare, site_home
 from steelyard.flower.processes import Child, free_port
 from steelyard.flower.serving import serve
 from steelyard.flower.status import Status
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.specs.building import build
 from steelyard.specs.schema import Spec

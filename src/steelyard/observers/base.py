@@ -13,7 +13,7 @@ from steelyard.errors import InputError, ObserverWarning
 from steelyard.observers.facts import RunFacts
 from steelyard.runs.reader import Run
 from steelyard.runs.writer import status_after
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.server.reasons import one_line
 from steelyard.texts import shown
 from steelyard.types import Round

@@ -20,7 +20,7 @@ from steelyard.report.live_figures import (
     weighed_down,
 )
 from steelyard.report.terminal import sparkline
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.types import Round
 
 REFRESHES = 8

@@ -4,14 +4,12 @@ In one exchange, sites score the model of the last round and then train from it.
 round that made the model, so a round is complete after the next exchange; the last exchange only scores.
 """
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from steelyard.algorithm import Algorithm
 from steelyard.errors import ClientError
@@ -23,44 +21,29 @@ from steelyard.server.callbacks import Callback, RoundEvent, call_all
 from steelyard.server.clock import Clock
 from steelyard.server.concerns import concerns
 from steelyard.server.logs import log_round
-from steelyard.server.profiles import check_ids, class_counts, fitting_profiles, screen_profiles
+from steelyard.server.observing import InMemory, Keeper, Observer
+from steelyard.server.profiles import class_counts, usable_profiles
 from steelyard.server.result import Result
-from steelyard.server.rows import client_rows, correlation_metrics, round_metrics, sigma_metrics, traffic
+from steelyard.server.rows import (
+    client_rows,
+    correlation_metrics,
+    round_metrics,
+    scored_rows,
+    sigma_metrics,
+    traffic,
+)
 from steelyard.server.score_screening import ScoreRules
-from steelyard.server.scoring import Evaluation, evaluate
+from steelyard.server.scoring import evaluate
 from steelyard.server.screening import Asked, Exchange, screen
 from steelyard.server.selection import Best, Selection, best_of, never_scored
 from steelyard.server.state import FederationState
 from steelyard.server.statistics import are_variances
-from steelyard.sharing import Sharing
 from steelyard.sites import LATE, ServerTestSet, Sites
 from steelyard.texts import kebab
-from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message, Round, Row
+from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Round
 from steelyard.verdicts.reasons import to_json
 
 MAX_EVALUATED = 1000  # clients that are asked for scores; of more, a sample that stays the same
-Observer = Callable[[Round], None]
-"""Called with every completed round: a progress bar, a logger."""
-
-
-class Keeper(Protocol):
-    """An observer that also keeps the server's state, from which a run can be resumed."""
-
-    def __call__(self, round: Round) -> None: ...
-
-    def is_due(self) -> bool:
-        """Whether a state should be saved now."""
-
-    def save(self, state: FederationState) -> None: ...
-
-    def finish(self, state: FederationState, model: nn.Module, best: Best | None) -> None:
-        """Keep the state, the model and the best round in the end, also when the run is interrupted."""
-
-    def note(self, **values: str) -> None:
-        """Keep facts about the run as a whole."""
-
-    def rows(self) -> tuple[Sequence[Row], Sequence[Row]]:
-        """A row for each round, and one for each client in each round."""
 
 
 class Federation:
@@ -92,7 +75,7 @@ class Federation:
         """
         algorithm.check_metrics(metrics)
         self.sites, self.algorithm, self.test, self.annotate = sites, algorithm, test, annotate
-        self.model, self.rounds, self.seed = model, rounds, seed
+        self.model, self.rounds, self.seed, self.metrics = model, rounds, seed, metrics
         self.evaluate_every, self.round_seconds = evaluate_every, round_seconds
         self.selection = selection or Selection()
         self.clients_per_round = len(sites.clients) if clients_per_round is None else clients_per_round
@@ -105,19 +88,15 @@ class Federation:
             are_variances(self.layout),
             self.layout.pairs,
         )
-        check_ids(sites.clients)
         private, most = algorithm.sharing.has_private_layers, algorithm.server.max_examples
-        self.metrics = metrics
         self.score_rules = ScoreRules(classes, test is None or private, private, most, metrics)
         self.evaluated = self._draw(MAX_EVALUATED, "tested")
-        needs_counts = "classes" in algorithm.objective.needs
-        found = sites.profiles(sites.clients if needs_counts else self.evaluated)
-        shapes = [tuple(entry.shape) for entry in self.layout.entries]
-        self.profiles = fitting_profiles(screen_profiles(found, most), shapes, private)
-        self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
-        self.announced: Mapping[str, Tensor] = (
-            {"classes": class_counts(self.profiles.values())} if needs_counts else EMPTY
+        counted = "classes" in algorithm.objective.needs
+        self.profiles = usable_profiles(
+            sites, sites.clients if counted else self.evaluated, self.layout, most, private
         )
+        self.num_examples = {client: profile.num_examples for client, profile in self.profiles.items()}
+        self.announced = {"classes": class_counts(self.profiles.values())} if counted else EMPTY
 
     def run(
         self,
@@ -127,17 +106,9 @@ class Federation:
         callbacks: Sequence[Callback] = (),
     ) -> Result:
         """Run to the end, from the beginning or from a state."""
-        state, rule = self.selection.begin(state or self.init()), self.aggregator.weigher
-        if keeper is not None:
-            keeper.note(
-                rule=kebab(type(rule).__name__),
-                rounds=str(self.rounds),
-                reasons=to_json(rule.reasons),
-                **({"metrics": json.dumps(self.metrics.names)} if self.metrics else {}),
-            )
-        watching: list[Observer] = [*([keeper] if keeper else []), log_round, *observers]
-        history: list[Row] = []  # not of a run that is kept elsewhere: it would grow with every round
-        rows: list[Row] = []
+        state, keeper = self.selection.begin(state or self.init()), keeper or InMemory()
+        keeper.note(**self._notes())
+        watching: tuple[Observer, ...] = (keeper, log_round, *observers)
         stopped = False
         try:
             while True:
@@ -147,32 +118,43 @@ class Federation:
                     round, state = self.complete(state, exchange, clock)
                     for observer in watching:
                         observer(round)
-                    if keeper is None:
-                        history.append({"round": round.number, **round.metrics})
-                        rows.extend({"round": round.number, **row} for row in round.clients)
                     stopped = call_all(callbacks, RoundEvent(round, state, self.model_after))
                 if stopped or self.is_over(state):
                     break
                 state = self.aggregate(state, exchange, clock)
-                if keeper is not None and keeper.is_due():
+                if keeper.is_due():
                     self.sites.commit(state.round)
                     keeper.save(state)
         finally:  # also when interrupted: the run can be resumed from its last round
             self.sites.commit(state.round)
             best = self.best_after(state)
-            if keeper is not None:
-                keeper.finish(state, self.model_after(state), best)
-        kept = (tuple(history), tuple(rows)) if keeper is None else keeper.rows()
-        found = concerns(kept[0], is_finite(state.server.evaluated_model), self.metrics.names)
+            keeper.finish(state, self.model_after(state), best)
+        return self._result(state, best, keeper)
+
+    def _notes(self) -> dict[str, str]:
+        """Facts about the run as a whole, for its record."""
+        rule = self.aggregator.weigher
+        notes = {
+            "rule": kebab(type(rule).__name__),
+            "rounds": str(self.rounds),
+            "reasons": to_json(rule.reasons),
+        }
+        return notes | ({"metrics": json.dumps(self.metrics.names)} if self.metrics else {})
+
+    def _result(self, state: FederationState, best: Best | None, keeper: Keeper) -> Result:
+        """The result of a run that came to its end."""
+        history, clients = keeper.rows()
+        found = concerns(history, is_finite(state.server.evaluated_model), self.metrics.names)
         found += (never_scored(state),) if self.selection.is_used and best is None else ()
-        if keeper is not None and found:
+        if found:
             keeper.note(warning=" ".join(found))
         return Result(
-            *kept,
+            history,
+            clients,
             self.model_after(state),
             state,
             warnings=found,
-            reasons=rule.reasons,
+            reasons=self.aggregator.weigher.reasons,
             best=best,
             own_metrics=tuple(self.metrics.names),
         )
@@ -225,16 +207,11 @@ class Federation:
                 metrics |= correlation_metrics(rows, own)
             answered = not (exchange.unscored or exchange.failures)
             state = self.selection.judge(state, round.metrics, metrics, answered)
-            rows = [{**row, **_scores_of(str(row["client"]), found)} for row in rows]
             unscored = dict(exchange.unscored)
             if self.is_over(state):  # the last exchange has no round of its own in which clients fail
                 failed = (each for each in exchange.failures.values() if each.stage != "training")
                 unscored |= {each.client: f"failed while {each.stage}: {each.reason}" for each in failed}
-            idle = {*self.evaluated} if self.is_over(state) else {*unscored}
-            idle -= {str(row["client"]) for row in rows}
-            rows += [{"client": each, "status": "idle", **_scores_of(each, found)} for each in sorted(idle)]
-            if unscored:
-                rows = [_with_reason(row, unscored) for row in rows]
+            rows = scored_rows(rows, found, unscored, self.evaluated if self.is_over(state) else unscored)
         seconds = {**round.seconds, "evaluate": clock.seconds.pop("evaluate", 0.0)}
         return self.annotate(Round(round.number, metrics, tuple(rows), seconds, calibration)), state
 
@@ -258,13 +235,13 @@ class Federation:
 
     def model_after(self, state: FederationState) -> nn.Module:
         """What is shared, after a round, as a new module: the whole model, or the head."""
-        return shared_part(self.model, self.algorithm.sharing, state.server.evaluated_model)
+        return self.algorithm.sharing.shared_part(self.model, state.server.evaluated_model)
 
     def best_after(self, state: FederationState) -> Best | None:
         """The best round so far, if one is looked for and found."""
         if state.best_model is None:
             return None
-        model = shared_part(self.model, self.algorithm.sharing, state.best_model)
+        model = self.algorithm.sharing.shared_part(self.model, state.best_model)
         return best_of(state, self.selection.mode, model)
 
     def _is_evaluated(self, number: int) -> bool:
@@ -300,24 +277,3 @@ def advance(federation: Federation, state: FederationState) -> tuple[Round | Non
     if state.pending is not None:
         completed, state = federation.complete(state, exchange, clock)
     return completed, state if federation.is_over(state) else federation.aggregate(state, exchange, clock)
-
-
-def _scores_of(client: ClientId, found: Evaluation) -> dict[str, float | None]:
-    """What a client's row says of its scores: its accuracy or error, and the user's own metrics."""
-    return {found.measure: (found.clients or {}).get(client), **found.own.get(client, EMPTY)}
-
-
-def _with_reason(row: Row, unscored: Mapping[ClientId, str]) -> Row:
-    """A row, with the reason if the client's scores of the round's model are missing."""
-    reason = unscored.get(str(row["client"]))
-    return row if reason is None else {**row, "evaluation": reason}
-
-
-def shared_part(model: nn.Module, sharing: Sharing, values: Message | None = None) -> nn.Module:
-    """A copy of the part of a model that is shared, with its own values or those of a message."""
-    model = copy.deepcopy(model)
-    tensors, layout = tensors_of(model), sharing.layout(model)
-    if values is not None:
-        start = sharing.without_private_head(sharing.start(tensors, layout))
-        sharing.write(tensors, layout, values, start)
-    return model.get_submodule(layout.prefix.removesuffix(".")).eval()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from steelyard.errors import InputError, SteelyardWarning
-from steelyard.sites import Profile
+from steelyard.layout import Layout
+from steelyard.sites import Profile, Sites
 from steelyard.types import ClientId
 
 MAX_BYTES = 1 << 50  # of a client's model
@@ -25,6 +26,15 @@ def check_profiles(profiles: Mapping[ClientId, Profile]) -> None:
             )
 
 
+def usable_profiles(
+    sites: Sites, clients: Sequence[ClientId], layout: Layout, max_examples: int, is_head: bool
+) -> dict[ClientId, Profile]:
+    """What the server learns of some clients before the first round; `is_head`: only heads are shared."""
+    check_ids(sites.clients)
+    found = screen_profiles(sites.profiles(clients), max_examples)
+    return fitting_profiles(found, [tuple(entry.shape) for entry in layout.entries], is_head)
+
+
 def fitting_profiles(
     profiles: Mapping[ClientId, Profile], shapes: Sequence[tuple[int, ...]], is_head: bool
 ) -> dict[ClientId, Profile]:
@@ -38,7 +48,7 @@ def fitting_profiles(
         text = f"client {client!r} {(_heads if is_head else _tensors)(profiles[client].shapes, shapes)}"
         if not fitting:
             raise InputError(f"{text}; all must agree.")
-        warnings.warn(f"{text}: its updates will be rejected.", SteelyardWarning, stacklevel=3)
+        warnings.warn(f"{text}: its updates will be rejected.", SteelyardWarning, stacklevel=5)
     return fitting
 
 

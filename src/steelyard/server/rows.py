@@ -1,6 +1,6 @@
 """The record of a round: its metrics, and one row for each client."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -8,8 +8,9 @@ from torch import Tensor
 from steelyard.layout import Layout
 from steelyard.metrics import rank_correlations
 from steelyard.server.aggregation import Aggregated
+from steelyard.server.scoring import Evaluation
 from steelyard.server.screening import Exchange
-from steelyard.types import ClientId, Message, Row, Value
+from steelyard.types import EMPTY, ClientId, Message, Row, Value
 
 MAX_LOSS_RATIO = 20.0  # of a claimed loss to the median; honest losses differ by less, or weigh little
 
@@ -100,6 +101,25 @@ def client_rows(exchange: Exchange, done: Aggregated) -> tuple[Row, ...]:
             row["status"] = f"not used: {done.skipped}"
         rows.append(row | evidence.get(client, {}))
     return tuple(rows)
+
+
+def scored_rows(
+    rows: Sequence[Row], found: Evaluation, unscored: Mapping[ClientId, str], idle: Iterable[ClientId]
+) -> list[Row]:
+    """Rows of a round, with the scores of its model: accuracy or error, and the user's own metrics.
+
+    `unscored` has the reason for each client whose scores are missing. Clients that are only among `idle` did
+    not train in this round; they get a row of their own.
+    """
+    present = {str(row["client"]) for row in rows}
+    added = [{"client": client, "status": "idle"} for client in sorted({*idle} - present)]
+    return [_scored(row, found, unscored) for row in (*rows, *added)]
+
+
+def _scored(row: Row, found: Evaluation, unscored: Mapping[ClientId, str]) -> Row:
+    client = str(row["client"])
+    score = {found.measure: (found.clients or {}).get(client), **found.own.get(client, EMPTY)}
+    return {**row, **score, **({"evaluation": unscored[client]} if client in unscored else {})}
 
 
 def _all(exchange: Exchange, reasons: Mapping[ClientId, str]) -> list[ClientId]:

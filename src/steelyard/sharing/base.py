@@ -1,11 +1,12 @@
 """The interface of sharing rules."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from steelyard.layout import Layout
+from steelyard.layout import Layout, tensors_of
 from steelyard.types import Message, State
 
 Tensors = Mapping[str, Tensor]
@@ -71,3 +72,12 @@ class Sharing(ABC):
     def without_private_head(self, state: State) -> State:
         """The state without the client's own copy of the shared tensors, to evaluate the server's instead."""
         return state
+
+    def shared_part(self, model: nn.Module, values: Message | None = None) -> nn.Module:
+        """A copy of the part of a model that is shared, with its own values or those of a message."""
+        model = copy.deepcopy(model)
+        tensors, layout = tensors_of(model), self.layout(model)
+        if values is not None:
+            start = self.without_private_head(self.start(tensors, layout))
+            self.write(tensors, layout, values, start)
+        return model.get_submodule(layout.prefix.removesuffix(".")).eval()

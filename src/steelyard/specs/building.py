@@ -16,7 +16,7 @@ from steelyard.errors import InputError
 from steelyard.runs.recorded_model import Inputs
 from steelyard.runs.summary import flattened
 from steelyard.seeds import generator, seeded
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.settings import Server, Training
 from steelyard.simulation import SimulatedFederation
 from steelyard.specs import gate

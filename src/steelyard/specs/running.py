@@ -16,7 +16,7 @@ from steelyard.runs.reader import Run
 from steelyard.runs.resuming import Check, changes, spec_checksum
 from steelyard.runs.writer import Recorder, new_recorder
 from steelyard.server.callbacks import Callback
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
 from steelyard.simulation import SimulatedFederation

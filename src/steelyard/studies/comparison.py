@@ -11,7 +11,7 @@ from typing import Any
 from steelyard.errors import SteelyardWarning, unknown
 from steelyard.runs.reader import Run
 from steelyard.runs.summary import final_scores
-from steelyard.server.federation import Observer
+from steelyard.server.observing import Observer
 from steelyard.specs.gate import Permission
 from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec, load_spec
