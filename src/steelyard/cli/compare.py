@@ -24,19 +24,23 @@ from steelyard.cli.short_names import short_names, without_seed
 from steelyard.errors import InputError
 
 Rows = list[dict[str, Any]]
+Words = Annotated[list[str], typer.Argument(metavar="A B... [KEY=VALUE]...", hidden=True)]
+Seeds = Annotated[str, typer.Option(help="Training seeds, separated by commas.")]
+Metric = Annotated[
+    str | None, typer.Option(help="Scores of the last round, separated by commas; the usual if not set.")
+]
+Figure = Annotated[
+    Path | None,
+    typer.Option("--figure", "--png", help="Draw the scores over the rounds: .png, .pdf or .svg."),
+]
 
 
 @guarded
 def compare(
-    words: Annotated[list[str], typer.Argument(metavar="A B... [KEY=VALUE]...", hidden=True)],
-    seeds: Annotated[str, typer.Option(help="Training seeds, separated by commas.")] = "0,1,2",
-    metric: Annotated[
-        str | None, typer.Option(help="Scores of the last round, separated by commas; the usual if not set.")
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option("--figure", "--png", help="Draw the scores over the rounds: .png, .pdf or .svg."),
-    ] = None,
+    words: Words,
+    seeds: Seeds = "0,1,2",
+    metric: Metric = None,
+    figure: Figure = None,
     latex: Latex = False,
     out: Out = Path("runs"),
     trust: Trust = False,
@@ -56,17 +60,12 @@ def compare(
     """
     check_files(figure)
     targets, overrides = split_words(words)
-    if not targets:
-        raise InputError("name at least one preset or spec file to compare.")
     names = None if metric is None else [name.strip() for name in metric.split(",")]
-    folders = [Path(target) for target in targets if Path(target).is_dir()]
-    if not folders:
+    if folders := _folders(targets, overrides):
+        rows, numbers = _recorded(folders, names)
+    else:
         numbers = seed_numbers(seeds)
         rows = _run(targets, numbers, overrides, out, trust, names)
-    elif len(folders) < len(targets) or overrides:
-        raise InputError("compare either recorded runs, without settings, or specs to run, not both.")
-    else:
-        rows, numbers = _recorded(folders, names)
     if figure is not None:
         _draw(rows, names, figure)
     _show(rows, numbers, figure, latex, as_json)
@@ -75,6 +74,16 @@ def compare(
             warn(f"{path}: {text}")
     if any(row["warnings"] for row in rows):
         raise typer.Exit(1)
+
+
+def _folders(targets: Sequence[str], overrides: dict[str, Any]) -> list[Path]:
+    """The folders of recorded runs, if these are to be compared; none if specs are to be run."""
+    if not targets:
+        raise InputError("name at least one preset or spec file to compare.")
+    folders = [Path(target) for target in targets if Path(target).is_dir()]
+    if folders and (len(folders) < len(targets) or overrides):
+        raise InputError("compare either recorded runs, without settings, or specs to run, not both.")
+    return folders
 
 
 def _run(

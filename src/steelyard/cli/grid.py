@@ -33,38 +33,44 @@ if TYPE_CHECKING:
     Runs = Sequence[tuple[Cell, Outcome]]
 
 MAX_WARNINGS = 5
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PRESET | SPEC.toml | GRID.toml] [KEY=VALUE]...", hidden=True),
+]
 Varies = Annotated[str | None, typer.Option(metavar="KEY=VALUE,VALUE...", help="A setting and its values.")]
+Seeds = Annotated[str | None, typer.Option(help="Training seeds, separated by commas.")]
+Metric = Annotated[
+    str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
+]
+Figure = Annotated[
+    Path | None,
+    typer.Option(
+        "--figure", "--png", help="Draw heat maps into this file (.png, .pdf or .svg), one a metric."
+    ),
+]
+Csv = Annotated[Path | None, typer.Option(help="Write all cells into this file.")]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort the rows by their worst column, best first.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Number of runs in parallel; one per core if not set.")
+]
+Record = Annotated[bool, typer.Option(help="Record every cell as a run under --out.")]
 
 
 @guarded
 def grid(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PRESET | SPEC.toml | GRID.toml] [KEY=VALUE]...", hidden=True),
-    ] = None,
+    words: Words = None,
     rows: Varies = None,
     columns: Varies = None,
     panels: Varies = None,
-    seeds: Annotated[str | None, typer.Option(help="Training seeds, separated by commas.")] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "--figure", "--png", help="Draw heat maps into this file (.png, .pdf or .svg), one a metric."
-        ),
-    ] = None,
+    seeds: Seeds = None,
+    metric: Metric = None,
+    figure: Figure = None,
     latex: Latex = False,
-    csv: Annotated[Path | None, typer.Option(help="Write all cells into this file.")] = None,
-    sort: Annotated[
-        bool, typer.Option("--sort", help="Sort the rows by their worst column, best first.")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of runs in parallel; one per core if not set.")
-    ] = None,
+    csv: Csv = None,
+    sort: Sort = False,
+    workers: Workers = None,
     out: Out = Path("runs"),
-    record: Annotated[bool, typer.Option(help="Record every cell as a run under --out.")] = True,
+    record: Record = True,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
