@@ -3,8 +3,6 @@
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,9 @@ import torch
 from scipy import stats
 from text import Size, loss_of
 
+from steelyard.engines.cores import cores
 from steelyard.report.charts import markdown_table
+from steelyard.studies.parallel_runs import processes, submitted
 from studies import ATTACKS, SMALL, Cell, Data, cells, prepared, run
 
 WORKERS: int | None = None  # all cores
@@ -47,8 +47,12 @@ def run_all(data: Data, todo: list[Cell]) -> Iterator[dict[str, Any]]:
     if WORKERS == 1:
         yield from (run(data, cell) for cell in todo)
         return
-    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
-        yield from pool.map(run, [data] * len(todo), todo)
+    with processes(WORKERS or cores()) as pool:
+        found = [submitted(pool, run, data, cell) for cell in todo]
+        try:
+            yield from (each.result() for each in found)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def by_method(study: Cells) -> str:

@@ -72,6 +72,16 @@ def test_rows_of_one_and_of_two_seeds_are_told_apart_on_a_narrow_terminal(
         assert scores == [f"{value['mean']:.4f}" for value in row["metrics"].values()]
 
 
+def test_an_interruption_says_that_the_same_command_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("steelyard.studies.comparison.compare", interrupted)
+    result = steelyard(*WORDS)
+    message = "error: interrupted; what is finished is recorded, and the same command continues.\n"
+    assert (result.exit_code, result.stderr) == (130, message)
+
+
 def test_recorded_runs_and_specs_are_not_mixed(finished: Path) -> None:
     for words in ((finished, "fedavg"), (finished, "rounds=3")):
         result = steelyard("compare", *words)

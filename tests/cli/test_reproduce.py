@@ -78,6 +78,14 @@ def test_a_program_that_fails_leaves_nothing_behind(papers: Path) -> None:
     assert "studies" not in sys.modules
 
 
+def test_an_interruption_says_that_the_same_command_continues(papers: Path) -> None:
+    program = "def main(out, quick, say):\n    raise KeyboardInterrupt\n"
+    (papers / "two" / "reproduce.py").write_text(program)
+    result = steelyard("reproduce", "two")
+    message = "error: interrupted; what is finished is recorded, and the same command continues.\n"
+    assert (result.exit_code, result.stderr) == (130, message)
+
+
 def test_an_unknown_paper_is_refused_with_the_nearest_one(papers: Path) -> None:
     result = steelyard("reproduce", "tow")
     assert (result.exit_code, result.stderr) == (2, "error: unknown paper 'tow': did you mean 'two'?\n")

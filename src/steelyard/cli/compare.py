@@ -21,6 +21,7 @@ from steelyard.cli.shared import (
     warn,
 )
 from steelyard.cli.short_names import short_names, without_seed
+from steelyard.cli.signals import CONTINUES, explained
 from steelyard.errors import InputError
 
 Rows = list[dict[str, Any]]
@@ -97,15 +98,18 @@ def _run(
     from steelyard.report.progress import progress
     from steelyard.studies.comparison import compare as compare_specs
 
-    return compare_specs(
-        targets,
-        seeds,
-        overrides,
-        out,
-        lambda spec: progress(stderr(), f"seed {spec.seed}, {spec.name}", spec.rounds),
-        permission(trust),
-        metrics,
-    )
+    try:
+        return compare_specs(
+            targets,
+            seeds,
+            overrides,
+            out,
+            lambda spec: progress(stderr(), f"seed {spec.seed}, {spec.name}", spec.rounds),
+            permission(trust),
+            metrics,
+        )
+    except KeyboardInterrupt as interrupt:
+        raise explained(interrupt, CONTINUES) from None
 
 
 def _recorded(folders: Sequence[Path], metrics: list[str] | None) -> tuple[Rows, list[int]]:

@@ -20,7 +20,7 @@ from steelyard.cli.shared import (
     stderr,
     warn,
 )
-from steelyard.cli.signals import explained
+from steelyard.cli.signals import CONTINUES, explained
 from steelyard.errors import SteelyardError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _run(plan: "Grid", title: str, out: Path | None, workers: int | None) -> "Ru
     except KeyboardInterrupt as interrupt:
         if out is None:
             raise
-        raise explained(interrupt, "finished runs are recorded, and the same command continues.") from None
+        raise explained(interrupt, CONTINUES) from None
     if all(outcome.error for _, outcome in runs):
         raise SteelyardError(f"every run of the grid failed, the first with: {runs[0][1].error}")
     return runs

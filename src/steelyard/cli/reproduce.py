@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steelyard.cli.shared import Json, guarded, show_values, stderr
+from steelyard.cli.signals import CONTINUES, explained
 from steelyard.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def reproduce(
     with stderr().status("loading") as status, _program(folder) as program:
         from steelyard.report.style import noted
 
-        with noted(QUICK if quick else ""):
-            files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
+        try:
+            with noted(QUICK if quick else ""):
+                files = program.main(results, quick, lambda text: status.update(f"{paper}: {text.strip()}"))
+        except KeyboardInterrupt as interrupt:
+            raise explained(interrupt, CONTINUES) from None
 
     show_values(
         {"files": [str(file) for file in files], "quick": quick}, lambda: _view(files, quick), as_json

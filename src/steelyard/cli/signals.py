@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+CONTINUES = "what is finished is recorded, and the same command continues."
 
 
 class Interrupted(KeyboardInterrupt):

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 import steelyard
+from steelyard.client.interruptions import STOPPING
 from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.errors import SteelyardError, SteelyardWarning
 from steelyard.runs.reader import Run, runs_in
@@ -25,6 +26,7 @@ from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec
 from steelyard.types import Round
 
+T = TypeVar("T")
 Key = tuple[str, str]
 """(fingerprint, version): runs with equal keys give equal numbers."""
 Watch = Callable[[int, int], None]
@@ -108,6 +110,7 @@ def _final(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _run_one(job: Job) -> Outcome:
+    _stop_if_asked()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SteelyardWarning)  # they are part of the outcome
@@ -130,8 +133,8 @@ def _in_processes(jobs: Mapping[Key, Job], workers: int) -> Iterator[tuple[Key, 
     while waiting:
         for key, job in (yield from _in_one_pool(waiting, workers)):
             begun = {} if job.out is None else recorded_runs(job.out)[1]
-            with _processes(1) as pool:
-                future = pool.submit(_run_one, job._replace(unfinished=begun.get(key)))
+            with processes(1) as pool:
+                future = submitted(pool, _run_one, job._replace(unfinished=begun.get(key)))
                 died = isinstance(future.exception(), BrokenProcessPool)
             yield key, Outcome(error="its process died") if died else future.result()
 
@@ -141,11 +144,11 @@ def _in_one_pool(
 ) -> Generator[tuple[Key, Outcome], None, list[tuple[Key, Job]]]:
     """Run jobs until none is waiting or a process dies; returns the jobs lost with the pool."""
     running: dict[Future[Outcome], tuple[Key, Job]] = {}
-    with _processes(workers) as pool:
+    with processes(workers) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:  # a dead pool loses no more jobs
-                    running[pool.submit(_run_one, waiting[0][1])] = waiting[0]
+                    running[submitted(pool, _run_one, waiting[0][1])] = waiting[0]
                     waiting.popleft()
                 done = wait(running, return_when=FIRST_COMPLETED).done
                 for future in sorted(done, key=lambda finished: finished.exception() is not None):
@@ -157,7 +160,7 @@ def _in_one_pool(
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes of one thread each that stop after their current round when this process is interrupted."""
     context = multiprocessing.get_context("spawn")  # a fork would inherit locks of torch and rich
     stop = context.Event()
@@ -166,6 +169,18 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         finally:
             stop.set()
+
+
+def submitted(pool: ProcessPoolExecutor, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Like `pool.submit`. If that starts a process, the process inherits that signals to stop are blocked.
+
+    Without that, Ctrl-C would end it with a traceback in the seconds before `_start_worker` ignores Ctrl-C.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        return pool.submit(function, *arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 _stop: Event | None = None  # set in each worker process: an Event cannot be sent with a job
@@ -180,8 +195,9 @@ def _start_worker(stop: Event, share: int) -> None:
     _stop = stop
     os.environ[CORES_VARIABLE] = str(share)
     torch.set_num_threads(1)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
@@ -192,7 +208,7 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _stop_if_asked(round: Round) -> None:
+def _stop_if_asked(round: Round | None = None) -> None:
     """Observer that ends a worker's run after a round if the parent process was interrupted."""
     if _stop is not None and _stop.is_set():
         raise KeyboardInterrupt
