@@ -13,6 +13,7 @@ from steelyard.objectives.base import OFFERED_BY_EVERY_RUN
 from steelyard.objectives.own_loss import as_objective
 from steelyard.settings import Server, Training
 from steelyard.sharing import Sharing
+from steelyard.texts import called, is_same
 from steelyard.types import EMPTY
 from steelyard.weighing import Weigher
 
@@ -53,6 +54,12 @@ class Algorithm:
         for name, part in parts.items():
             object.__setattr__(self, name, part)
         self._check()
+
+    def __repr__(self) -> str:
+        """The parts that are not default."""
+        usual = vars(Algorithm())
+        own = {name: part for name, part in vars(self).items() if not is_same(part, usual[name])}
+        return called("Algorithm", own)
 
     def _check(self) -> None:
         if missing := self.objective.needs - self.weighing.offers - OFFERED_BY_EVERY_RUN:

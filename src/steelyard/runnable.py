@@ -25,6 +25,7 @@ from steelyard.observers.base import Watching, named_observers
 from steelyard.observers.facts import RunFacts
 from steelyard.observers.terminal_bar import progress_bars
 from steelyard.runs.folder import PRIVATE
+from steelyard.runs.naming import in_folder_name
 from steelyard.runs.reader import FIRST, Run
 from steelyard.runs.recorded_model import KEY, Inputs, RecordedModel
 from steelyard.runs.run_settings import SETTINGS, to_json, with_environment
@@ -171,7 +172,7 @@ class Runnable(ABC):
         if self.parameters is None:
             meta[SETTINGS] = to_json(self.settings())
         if out is not None:
-            return new_recorder(Path(out), f"{self.name}-s{self.seed}", None, meta)
+            return new_recorder(Path(out), f"{in_folder_name(self.name)}-s{self.seed}", None, meta)
         if isinstance(recorder, str | Path):
             return Recorder(recorder, meta=meta)
         if recorder is not None and not isinstance(recorder, Recorder):

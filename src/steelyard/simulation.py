@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -22,15 +23,16 @@ from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
 from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
 from steelyard.data.validation import validation_data, with_held_out
-from steelyard.engines import Engine
+from steelyard.engines import Auto, Engine
 from steelyard.engines.base import SimulatedSites, on_one_thread
-from steelyard.engines.description import describe_federation
+from steelyard.engines.description import describe_federation, in_words
 from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import workload_of
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
 from steelyard.nn.uninitialised import check_initialised
 from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.resumable import Resumable
+from steelyard.runs.naming import changed_parts, check_name, with_changes
 from steelyard.runs.recorded_model import Inputs
 from steelyard.runs.summary import flattened
 from steelyard.runs.writer import Recorder
@@ -42,7 +44,12 @@ from steelyard.server.selection import check as check_selection
 from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet, Sites
 from steelyard.task import Task
+from steelyard.texts import called, is_same
 from steelyard.types import EMPTY, ClientId
+
+NAMED = ("rounds", "clients_per_round", "evaluate_every", "validation", "monitor", "patience")
+"""Settings that are part of the name of a run, as of a spec's."""
+SHOWN = (*NAMED, "round_seconds", "seed", "engine", "spill", "adversaries")
 
 
 class SimulatedFederation(Resumable):
@@ -74,6 +81,7 @@ class SimulatedFederation(Resumable):
         callbacks: Callback | Sequence[Callback] | None = None,
         task: Task | None = None,
         metrics: Mapping[str, Any] = EMPTY,
+        name: str | None = None,
     ) -> None:
         """The defaults are FedAvg with every client in every round.
 
@@ -106,6 +114,8 @@ class SimulatedFederation(Resumable):
             adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name; or, as in
                 a spec, {"count": 2, "attack": "sign-flip"}: so many clients, drawn from the seed.
             callbacks: called with every completed round, its model and state, see `RoundEvent`.
+            name: of its runs, in folders, legends and titles (default: after what is not default, such as
+                `federation+rounds=20+weighing=majority`).
         """
         self.algorithm = Algorithm() if algorithm is None else algorithm
         if not isinstance(self.algorithm, Algorithm):
@@ -114,7 +124,7 @@ class SimulatedFederation(Resumable):
         self.spill = spill
         self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
         self.monitor, self.round_seconds = monitor, round_seconds
-        self.callbacks, self.name = check_callbacks(callbacks), "federation"
+        self.callbacks = check_callbacks(callbacks)
         self.parameters: Mapping[str, Any] | None = None
         """What trackers are told, where it is more than the settings here: of a spec, all of it."""
         self.inputs: Inputs | None = None
@@ -150,6 +160,27 @@ class SimulatedFederation(Resumable):
         self.clients = poisoned(given, self.adversaries, self.outputs, seed)
         if self.clients is not given:
             self.workload = replace(self.workload, clients=self.clients)
+        self.name = self._usual_name() if name is None else check_name(name)
+
+    def __repr__(self) -> str:
+        """Clients and model, and what is not default."""
+        count, model = f"{len(self.clients)} clients", self.model
+        parts = [count, "their own models" if model is None else in_words(model)]
+        parts += [] if is_same(self.algorithm, Algorithm()) else [repr(self.algorithm)]
+        return called("Federation", self._changed(), *parts)
+
+    def _changed(self) -> dict[str, Any]:
+        """The settings that are not default, but the algorithm."""
+        usual = {name: each.default for name, each in signature(SimulatedFederation).parameters.items()}
+        usual |= {"clients_per_round": len(self.clients), "engine": Auto(), "adversaries": {}}
+        own = {name: getattr(self, name) for name in usual if name in SHOWN}
+        if self.validation is not None and not isinstance(self.validation, float):
+            own["validation"] = "own set"
+        return {name: value for name, value in own.items() if not is_same(value, usual[name])}
+
+    def _usual_name(self) -> str:
+        changed = {name: value for name, value in self._changed().items() if name in NAMED}
+        return with_changes("federation", changed | changed_parts(self.algorithm, self.adversaries))
 
     def facts(self, recorder: Recorder | None, state: FederationState | None) -> RunFacts:
         """What trackers are told before the first round."""

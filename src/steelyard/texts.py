@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from textwrap import shorten
 from typing import Any
 
@@ -35,6 +36,44 @@ def kebab(name: str) -> str:
 def shown(value: object) -> str:
     """What an error says of a value: its code, cut off where it is long."""
     return shorten(plain(repr(value)), 100)
+
+
+def changed_fields(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not at their default."""
+    values = {one: getattr(settings, one.name) for one in fields(settings)}
+    return {one.name: value for one, value in values.items() if not is_same(value, _default(one))}
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether two settings are equal; of arrays and tensors, only whether they are one object."""
+    try:
+        return value is other or bool(value == other)
+    except Exception:  # arrays and tensors have no single answer
+        return False
+
+
+def brief(value: Any) -> str:
+    """A value as code, with the settings that are not at their default: `Krum(f=2)`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return called(type(value).__name__, changed_fields(value))
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {brief(inner)}" for key, inner in value.items()) + "}"
+    return shown(value) if (name := code_name(value)) is None else name
+
+
+def called(name: str, settings: Mapping[str, Any], *first: str) -> str:
+    """A call as code, or what is said of an object in its form."""
+    return f"{name}({', '.join([*first, *(f'{key}={brief(value)}' for key, value in settings.items())])})"
+
+
+def code_name(value: Any) -> str | None:
+    """The name of a function or class; None for other values."""
+    name = getattr(value, "__qualname__", None)
+    return name.rpartition(".")[2] if isinstance(name, str) else None
 
 
 def csv_text(text: str) -> str:

@@ -75,11 +75,11 @@ def test_out_is_the_folder_of_many_runs_and_recorder_that_of_one(tmp_path: Path)
     assert first.path is not None
     assert second.path is not None
     assert first.path.parent == second.path.parent == tmp_path / "runs"
-    assert first.path.name.partition("-federation-s0")[1]
+    assert f"-{federation(rounds=1).name}-s0" in first.path.name
     assert first.path != second.path
     assert federation(rounds=1).run(recorder=str(tmp_path / "mine")).path == tmp_path / "mine"
     meta = sy.Run(tmp_path / "mine").meta
-    assert (meta["name"], meta["status"]) == ("federation", "finished")
+    assert (meta["name"], meta["status"]) == (federation(rounds=1).name, "finished")
     with pytest.raises(InputError, match="give one of them"):
         federation().run(out=tmp_path, recorder=tmp_path / "x")
     with pytest.raises(InputError, match="recorder must be the path of a folder, or a Recorder, not 3"):

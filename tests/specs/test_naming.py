@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import steelyard as sy
-from steelyard.specs.naming import MAX_NAME
+from steelyard.runs.naming import MAX_NAME
 from steelyard.specs.schema import load_spec
 
 

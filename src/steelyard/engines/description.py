@@ -33,6 +33,11 @@ def describe_federation(
     }
 
 
+def in_words(model: nn.Module) -> str:
+    """A model in a few words: its class and its size."""
+    return f"{type(model).__name__} ({sum(each.numel() for each in model.parameters()):,} parameters)"
+
+
 def _engine(engine: Engine) -> str:
     name, device = kebab(type(engine).__name__), getattr(engine, "device", "cpu")
     return ", ".join(SAME_BITS) if name in SAME_BITS else name if device == "cpu" else f"{name} on {device}"

@@ -9,6 +9,9 @@ from steelyard.errors import InputError
 from steelyard.server.state import FederationState
 from steelyard.types import Round
 
+MEASURES = ("loss", "test_loss", "mse", "accuracy")
+"""What is shown of a round."""
+
 
 class RoundEvent:
     """What a callback is called with after a completed round."""
@@ -22,6 +25,11 @@ class RoundEvent:
         """The server after the round."""
         self.is_stopped = False
         self._make_model = make_model
+
+    def __repr__(self) -> str:
+        metrics = self.round.metrics
+        shown = [f"{name} {metrics[name]:.4g}" for name in MEASURES if metrics.get(name) is not None]
+        return f"RoundEvent({', '.join([f'round {self.round.number}', *shown])})"
 
     @cached_property
     def model(self) -> nn.Module:
