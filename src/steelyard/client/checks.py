@@ -5,19 +5,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
-from steelyard.client.task_fitting import fit_task
+from steelyard.client.task_fitting import are_labels, fit_task
 from steelyard.data.arrays import warn_caller
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples, count_unusable
 from steelyard.errors import InputError
 from steelyard.objectives import Auto, Objective
+from steelyard.objectives.wrapper import Wrapper
 from steelyard.seeds import seeded
 from steelyard.sharing import Sharing
 from steelyard.task import FittedTask, Task
+from steelyard.texts import kebab
 from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
@@ -97,13 +99,17 @@ def fit_to_clients(
     `model` is that of clients that bring none of their own.
     """
     failed: Client | None = None
-    for client in clients:
+    rest = iter(clients)
+    for client in rest:
         batch = _read(client, partial(first_batch, client.train, FITTED))
         if batch is not None:
-            own = model_of(client, model)
+            name, own = f"client {client.id!r}", model_of(client, model)
             values = _read(client, partial(_targets_of_many, client.train, batch[1]))
-            seen = batch[1] if values is None else values
-            return fit_task(task, own, *batch, objective, f"client {client.id!r}", seen)
+            seen = _joined_labels(batch[1] if values is None else values, rest)
+            fitted = fit_task(task, own, *batch, objective, name, seen)
+            if isinstance(batch[1], Tensor) and not isinstance(client.train, Examples | ArrayExamples):
+                _check_targets(name, batch[1], fitted)  # arrays are checked as a whole
+            return fitted
         failed = failed or client
     assert failed is not None
     found = run_contained(failed.id, "reading", partial(first_batch, failed.train, FITTED))
@@ -113,12 +119,25 @@ def fit_to_clients(
 
 def _targets_of_many(data: AnyExamples, targets: Any) -> Any:
     """The targets of as many examples as are needed to see what they are; `targets` are those of a few."""
-    if not isinstance(targets, torch.Tensor):
+    if not isinstance(targets, Tensor):
         return targets
     if isinstance(data, Examples | ArrayExamples):
         return data.labels
-    may_be_labels = targets.is_floating_point() and targets.dim() > 1
-    return first_batch(data, MANY)[1] if may_be_labels else targets
+    return first_batch(data, MANY)[1] if targets.is_floating_point() else targets
+
+
+def _joined_labels(targets: Any, others: Iterable[Client]) -> Any:
+    """The targets; if they may be labels, one for each example, with those of other clients in arrays.
+
+    What is a label of one client may be 0 in all of its examples, or a number that others have fractions of.
+    """
+    may_be = isinstance(targets, Tensor) and targets.is_floating_point() and targets.dim() == 1
+    if not may_be or not are_labels(targets):
+        return targets
+    tables = [client.train for client in others if isinstance(client.train, Examples | ArrayExamples)]
+    labels = [table.labels for table in tables if table.targets is not None]
+    alike = [each for each in labels if each.is_floating_point() and each.dim() == 1]
+    return torch.cat([targets, *(each.to(targets.dtype) for each in alike)])
 
 
 def fit_to_data(task: Task, model: nn.Module, data: AnyExamples, objective: Objective) -> FittedTask:
@@ -179,7 +198,7 @@ def _check_shape(name: str, shape: tuple[int, ...] | None, first: Client) -> Non
         )
 
 
-def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
+def _check_targets(name: str, targets: Tensor, task: FittedTask) -> None:
     """Refuse targets that are not what those of the first client are."""
     if task.targets == "loss":
         return
@@ -189,7 +208,7 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
     if task.targets == "labels" and not bool(((targets == 0) | (targets == 1)).all()):
         raise InputError(
             f"{name} has labels that are neither 0 nor 1; change them to 0 and 1, or give "
-            "sy.Task(targets='loss') and a loss of your own."
+            "sy.Task(targets='numbers') if they are numbers."
         )
     if task.targets == "numbers" and not numbers and task.plain:
         raise InputError(f"{name} has class numbers for targets, but the first client has numbers.")
@@ -197,15 +216,25 @@ def _check_targets(name: str, targets: torch.Tensor, task: FittedTask) -> None:
         return
     if numbers or (task.plain and targets.dim() != 1):
         raise InputError(
-            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers are needed, "
-            "or, for a model with one output, a number for each example."
+            f"{name} has targets of {targets.dtype}, shape {tuple(targets.shape)}; class numbers (integers "
+            "of shape [N]) are needed or, for a model with one output, a number for each example."
         )
     classes = targets if task.plain else targets[targets != task.ignore_index]
     low, high = (int(classes.min()), int(classes.max())) if classes.numel() else (0, 0)
     if low < 0 or high >= task.outputs:
         raise InputError(
-            f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs."
+            f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs"
+            f"{_advice_to_ignore(classes, task.outputs)}."
         )
+
+
+def _advice_to_ignore(classes: Tensor, outputs: int) -> str:
+    """What to do about one class number that may mark places without a class, such as 255 or -1."""
+    others = set(classes[(classes < 0) | (classes >= outputs)].tolist())
+    if len(others) != 1 or outputs in others:  # one class too many is more likely
+        return ""
+    [mark] = others
+    return f"; if {mark} marks what has no class, give sy.Task(ignore_index={mark})"
 
 
 def warn_of_unusable(
@@ -242,8 +271,12 @@ def _check_objective(name: str, task: FittedTask, objective: Objective) -> None:
     if task.targets == "loss" or objective.targets in ("any", task.targets):
         return
     words = {"numbers": "numbers", "classes": "class numbers", "labels": "labels of 0 and 1"}
-    advice = {"numbers": "squared-error", "classes": "cross-entropy", "labels": "binary-cross-entropy"}
+    fitting = {"numbers": "squared-error", "classes": "cross-entropy", "labels": "binary-cross-entropy"}
+    kind, advice = type(objective).__name__, f"take the objective {fitting[task.targets]}"
+    if isinstance(objective, Wrapper):
+        named = f'{{"name": "{kebab(kind)}", "base": "{fitting[task.targets]}"}}'
+        advice = f"give it another base, as in {named}"
     raise InputError(
-        f"{name} has {words[task.targets]} for targets, but {type(objective).__name__} needs "
-        f"{words[objective.targets]}; take the objective {advice[task.targets]}."
+        f"{name} has {words[task.targets]} for targets, but {kind} needs {words[objective.targets]}; "
+        f"{advice}."
     )

@@ -1,36 +1,28 @@
 """What is found out about a loss that a model, or the user's own function, computes of a first batch."""
 
-import copy
 from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from steelyard.client.batch_scoring import loss_of
-from steelyard.data.batches import map_tensors
-from steelyard.seeds import seeded
+from steelyard.client.task_trials import Trial
 from steelyard.task import FittedTask, own_loss
 
 LOSS_TOLERANCE = 1e-3  # relative; a model's own loss in float32 against the usual loss
 HALF_TOLERANCE = 2e-2  # in bfloat16 or float16
 
 
-def called(task: FittedTask, model: nn.Module, inputs: Any, targets: Any) -> Any:
-    """What a copy of the model returns for a copy of a batch."""
-    model = copy.deepcopy(model).eval()
-    with torch.inference_mode(), seeded(0, "check"):
-        return task.raw(model, map_tensors(inputs, Tensor.clone), targets)
-
-
-def is_usual_loss(task: FittedTask, model: nn.Module, inputs: Any, targets: Tensor, outputs: Any) -> bool:
+def is_usual_loss(task: FittedTask, trial: Trial, outputs: Any) -> bool:
     """Whether the model's own loss is the usual one for these targets.
 
     If it is not, predictions and targets do not belong together place by place: a language model predicts
     the next token, and shifts its targets. The losses of a new model may be equal by chance; so the first
     token is also scored alone.
     """
+    targets = trial.targets
     if not _has_usual_loss(task, outputs, targets):
         return False
     if task.targets != "classes" or targets.dim() == 1:
@@ -38,7 +30,7 @@ def is_usual_loss(task: FittedTask, model: nn.Module, inputs: Any, targets: Tens
     alone = torch.full_like(targets, task.ignore_index)
     alone[:, 0] = targets[targets != task.ignore_index][0]
     try:
-        return _has_usual_loss(task, called(task, model, inputs, alone), alone)
+        return _has_usual_loss(task, trial.called(task, trial.inputs, alone), alone)
     except Exception:
         return False
 
@@ -57,11 +49,12 @@ def _has_usual_loss(task: FittedTask, outputs: Any, targets: Tensor) -> bool:
     return found is not None and bool(torch.isclose(found.double(), usual.double(), rtol=tolerance))
 
 
-def first_counted(task: FittedTask, model: nn.Module, inputs: Any, targets: Any, outputs: Any) -> int | None:
+def first_counted(task: FittedTask, trial: Trial, outputs: Any) -> int | None:
     """The first place of class numbers [N, T, ...] on which one mean loss depends: `FittedTask.loss_from`.
 
     At each place, targets that count are ignored, and those that are ignored are counted.
     """
+    targets = trial.targets
     if not isinstance(targets, Tensor) or targets.dim() < 2 or targets.is_floating_point():
         return None
     with suppress(Exception):  # other losses need not know of targets to ignore
@@ -69,7 +62,7 @@ def first_counted(task: FittedTask, model: nn.Module, inputs: Any, targets: Any,
         for place in range(min(2, targets.shape[1])):
             changed, column = targets.clone(), targets[:, place]
             changed[:, place] = torch.where(column == task.ignore_index, 0, task.ignore_index)
-            after = loss_of(task, called(task, model, inputs, changed), changed)
+            after = loss_of(task, trial.called(task, trial.inputs, changed), changed)
             if before is None or after is None or before.dim() > 0:
                 return None
             if not torch.isclose(before, after, rtol=0, atol=0, equal_nan=True):

@@ -83,6 +83,9 @@ class Objective(ABC):
         """Whether clients must share a head, because the loss uses it."""
         return False
 
+    def check(self, task: FittedTask) -> None:  # noqa: B027 - most have nothing to check
+        """Refuse settings that do not fit a task, before the first round."""
+
     @abstractmethod
     def bind(self, local: Local) -> LocalLoss:
         """Prepare the objective for one client and round."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steelyard.errors import SHARE, InputError, check_settings
 from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
+from steelyard.task import FittedTask
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ class CrossEntropy(Objective):
     def needs(self) -> frozenset[str]:
         return frozenset({"classes"} if self.balance else ())
 
+    def check(self, task: FittedTask) -> None:
+        weights = self.class_weights
+        if weights is not None and task.outputs not in (0, len(weights)):
+            raise InputError(
+                f"objective 'cross-entropy': there are {len(weights)} class_weights, but the model has "
+                f"{task.outputs} classes."
+            )
+
     def bind(self, local: Local) -> LocalLoss:
         excess = self.balance * _excess(local) if self.balance else None
         weight = None if self.class_weights is None else _weights(self.class_weights, local)
@@ -69,11 +78,6 @@ class CrossEntropy(Objective):
 
 
 def _weights(values: tuple[float, ...], local: Local) -> Tensor:
-    if local.task.outputs not in (0, len(values)):
-        raise InputError(
-            f"objective 'cross-entropy': there are {len(values)} class_weights, but the model has "
-            f"{local.task.outputs} classes."
-        )
     return torch.tensor(values, dtype=local.parameters[0].dtype)
 
 

@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from steelyard.errors import InputError
 from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
+from steelyard.task import FittedTask
 
 CLASS_LOSSES = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
 LABEL_LOSSES = ("BCEWithLogitsLoss", "BCELoss", "MultiLabelSoftMarginLoss", "MultiLabelMarginLoss")
@@ -41,29 +42,47 @@ class OwnLoss(Objective):
     def name(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
-    def bind(self, local: Local) -> LocalLoss:
-        forward, task, aligns = local.forward, local.task, _is_of_torch(self.function)
+    def __post_init__(self) -> None:
+        if isinstance(self.function, nn.Module):
+            trained = [name for name, each in self.function.named_parameters() if each.requires_grad]
+            if trained:
+                raise InputError(
+                    f"the loss {self.name} has parameters to train ({', '.join(trained)}), but only the "
+                    "model is trained; put them into the model, or freeze them with requires_grad_(False)."
+                )
 
-        def apply(function: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Tensor:
-            outputs = forward(inputs)
-            tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-            if tensors and aligns:
-                outputs, targets = task.aligned(outputs, targets)
-            return function(outputs, targets)
+    def bind(self, local: Local) -> LocalLoss:
+        forward, task = local.forward, local.task
+        each = _of_each_example(self.function) if task.plain else None
 
         def loss(inputs: Any, targets: Any) -> Tensor:
-            value = apply(self.function, inputs, targets)
-            if not isinstance(value, Tensor):
-                raise InputError(
-                    f"the loss {self.name} returned {type(value).__name__}; return a tensor that can be "
-                    "differentiated."
-                )
-            return value if value.dim() == 0 else value.mean()
+            return self.value(forward(inputs), targets, task)
 
-        each = _of_each_example(self.function) if task.plain else None
-        if each is None:
-            return LocalLoss(loss)
-        return LocalLoss(loss, losses=lambda inputs, targets: apply(each, inputs, targets))
+        def losses(inputs: Any, targets: Any) -> Tensor:
+            assert each is not None
+            found: Tensor = each(*self._aligned(forward(inputs), targets, task))
+            return found
+
+        return LocalLoss(loss, losses=None if each is None else losses)
+
+    def value(self, outputs: Any, targets: Any, task: FittedTask) -> Tensor:
+        """The loss of a batch, from the outputs as losses see them."""
+        value = self.function(*self._aligned(outputs, targets, task))
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"the loss {self.name} returned {type(value).__name__}; return a tensor that can be "
+                "differentiated."
+            )
+        return value if value.dim() == 0 else value.mean()
+
+    def _aligned(self, outputs: Any, targets: Any, task: FittedTask) -> tuple[Any, Any]:
+        """What the function is called with."""
+        tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        return task.aligned(outputs, targets) if tensors and self._is_of_torch else (outputs, targets)
+
+    @cached_property
+    def _is_of_torch(self) -> bool:
+        return _is_of_torch(self.function)
 
 
 def _is_of_torch(function: object) -> bool:

@@ -3,6 +3,7 @@
 from steelyard.errors import InputError
 from steelyard.objectives.base import Objective, Targets
 from steelyard.objectives.own_loss import as_objective
+from steelyard.task import FittedTask
 
 
 class Wrapper(Objective):
@@ -29,3 +30,6 @@ class Wrapper(Objective):
     @property
     def needs_shared_head(self) -> bool:
         return self.base.needs_shared_head
+
+    def check(self, task: FittedTask) -> None:
+        self.base.check(task)
