@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 import steelyard as sy
 from steelyard.attacks import Gaussian, SignFlip
@@ -192,11 +194,70 @@ def test_adversaries_are_counted_as_in_a_spec() -> None:
         ({"adversaries": {"count": 1, "atack": "gaussian"}}, "unknown setting 'atack' of adversaries"),
         ({"adversaries": {"count": 1, "extra": True}}, "give the federation more clients instead"),
         ({"algorithm": "fedavg"}, "algorithm must be an Algorithm, not 'fedavg'"),
+        ({"seed": 1.5}, r"^seed must be a whole number, not 1\.5\.$"),
+        ({"seed": "x"}, "seed must be a whole number, not 'x'"),
+        ({"seed": None}, "seed must be a whole number, not None"),
+        ({"spill": "x"}, "spill must be True or False, not 'x'"),
+        ({"task": "x"}, "task must be a sy.Task, not 'x'"),
+        ({"metrics": "f1"}, r'metrics must be a table of names, such as \{"f1": "f1"\}, not \'f1\''),
+        ({"metrics": {"f1": "f2"}}, "unknown metric 'f2': did you mean 'f1'"),
+        ({"metrics": {"top": {"k": 3}}}, r"metrics\['top'\] should be a name or a table with a name"),
+        ({"metrics": {"top": {"name": "top-k", "kk": 3}}}, "unknown setting 'kk' of metric 'top-k'"),
     ],
 )
 def test_a_mistake_in_a_federation_is_one_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         federation(**settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("mlp", r"model must be an nn\.Module, not the name 'mlp'.* steelyard\.nn\.zoo make them"),
+        (nn.Linear, r"model is the class Linear, not an object of it: write Linear\(\.\.\.\)"),
+        (lambda: nn.Linear(2, 2), r"model must be an nn\.Module, not an object of type function"),
+    ],
+)
+def test_what_is_no_model_is_refused(model: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{sentence}"):
+        sy.Federation(CLIENTS, model)
+    with pytest.raises(InputError, match=f"^the {sentence}".replace("model", "model of client 'oslo'", 1)):
+        sy.Client("oslo", CLIENTS["oslo"], model=model)
+
+
+@pytest.mark.parametrize("clients", [None, 3])
+def test_what_are_no_clients_is_refused(clients: Any) -> None:
+    with pytest.raises(InputError, match=f"^clients must be sy.Client objects or .*, not {clients}"):
+        sy.Federation(clients, nn.Linear(2, 2))
+
+
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    assert type(federation(seed=np.int64(3)).seed) is int
+
+
+def test_metrics_have_names_settings_and_the_classes_of_the_model() -> None:
+    named = {"f1": "f1", "top": {"name": "top-k", "k": 1}, "mine": lambda outputs, targets: 1.0}
+    objects = {**named, "f1": MulticlassF1Score(2), "top": MulticlassAccuracy(2, average="micro", top_k=1)}
+    model = nn.Linear(2, 2)
+    given: list[dict[str, Any]] = [{"metrics": named}, {"metrics": objects}, {"task": sy.Task(metrics=named)}]
+    made = [sy.Federation(CLIENTS, model, test=CLIENTS["oslo"], rounds=1, **each) for each in given]
+    found = [each.run().history for each in made]
+    assert found[0] == found[1] == found[2]
+    assert {"f1", "top", "mine"} < found[0][-1].keys()
+
+
+def test_a_metric_of_classes_is_refused_where_there_are_none() -> None:
+    numbers = {"oslo": (torch.ones(4, 2), torch.arange(4.0))}
+    made = sy.Federation(numbers, nn.Linear(2, 1), metrics={"mae": "mean-absolute-error"}, rounds=1)
+    assert list(made.task.own_metrics.metrics) == ["mae"]
+    with pytest.raises(InputError, match=r"metric 'f1' is for classes, and .* of kind 'numbers'"):
+        sy.Federation(numbers, nn.Linear(2, 1), metrics={"mine": "f1"})
+
+
+def test_a_federation_with_named_metrics_is_resumed(tmp_path: Path) -> None:
+    made = [federation(metrics={"f1": "f1"}, test=CLIENTS["oslo"]) for _ in range(2)]
+    first = made[0].run(recorder=tmp_path / "run")
+    assert made[1].resume(tmp_path / "run", rounds=2).history[0] == first.history[0]
 
 
 def test_code_of_ones_own_has_a_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ UP_TO_INFINITY = Range("greater than 0", above=True)
 FINITE = Range("a finite number", low=-LARGEST, high=LARGEST)
 SHARE = Range("from 0 to 1", high=1.0)
 COUNT = Range("at least 1", low=1, whole=True)
+WHOLE = Range("a whole number", low=-math.inf, whole=True)
 COUNT_OR_ZERO = Range("at least 0", whole=True)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
+from steelyard.client.arguments import checked_flag, checked_seed, merged_task, with_named_metrics
 from steelyard.client.checks import check_fit, creatable, warn_of_unusable
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
@@ -27,9 +28,9 @@ from steelyard.engines import Auto, Engine
 from steelyard.engines.base import SimulatedSites, on_one_thread
 from steelyard.engines.description import describe_federation, in_words
 from steelyard.engines.own_set import server_set
-from steelyard.engines.workload import workload_of
+from steelyard.engines.workload import Workload, workload_of
 from steelyard.errors import COUNT, UP_TO_INFINITY, InputError, check_settings
-from steelyard.nn.uninitialised import check_initialised
+from steelyard.nn.module_checks import check_initialised, check_module
 from steelyard.observers.facts import RunFacts, resumed_after
 from steelyard.resumable import Resumable
 from steelyard.runs.naming import changed_parts, check_name, with_changes
@@ -109,7 +110,8 @@ class SimulatedFederation(Resumable):
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
             spill: keep the private states of clients in files, not in memory.
             task: how the model is called and what the targets are, where that is not found by itself.
-            metrics: your own metrics by name: objects of torchmetrics, or functions of (outputs, targets).
+            metrics: your own metrics by name: objects of torchmetrics, functions of (outputs, targets), or
+                names as in specs, such as "f1" (`steelyard list metrics`).
             engine: where clients train (default: auto): an engine, a name, or {"name": "pool", "workers": 2}.
             adversaries: clients that attack, each with its `steelyard.attacks.Attack`, or its name; or, as in
                 a spec, {"count": 2, "attack": "sign-flip"}: so many clients, drawn from the seed.
@@ -121,8 +123,8 @@ class SimulatedFederation(Resumable):
         if not isinstance(self.algorithm, Algorithm):
             raise InputError(f"algorithm must be an Algorithm, not {algorithm!r}: write Algorithm(...).")
         self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
-        self.spill = spill
-        self.rounds, self.evaluate_every, self.patience, self.seed = rounds, evaluate_every, patience, seed
+        self.seed, self.spill = checked_seed(seed), checked_flag("spill", spill)
+        self.rounds, self.evaluate_every, self.patience = rounds, evaluate_every, patience
         self.monitor, self.round_seconds = monitor, round_seconds
         self.callbacks = check_callbacks(callbacks)
         self.parameters: Mapping[str, Any] | None = None
@@ -130,37 +132,47 @@ class SimulatedFederation(Resumable):
         self.inputs: Inputs | None = None
         self.client_inputs: Mapping[ClientId, Inputs] = {}
         """What the models of a spec are built for: the common one, or those of the clients."""
-        given_task = task or Task()
-        self.task = replace(given_task, metrics={**given_task.metrics, **metrics})
-        self.algorithm.check_metrics(self.task.own_metrics)
-        self.mode = mode_of(monitor, mode, self.task.own_metrics)
-        self.model = None if model is None else copy.deepcopy(model)
+        self.task = merged_task(task, metrics)
         if model is not None:
+            check_module("model", model)
             check_initialised(model)
+        self.model = copy.deepcopy(model)
         dtype = torch.float32 if model is None else input_dtype(model)
         self.test = None if test is None else examples(test, name="test").to(dtype)
         columns = self.task.columns
         given = as_clients(clients, dtype, columns)
         self.test = in_form_of(given, self.test, columns=columns)
         check_ids(given)
-        self.adversaries = named_attacks(adversaries, given, seed)
+        self.adversaries = named_attacks(adversaries, given, self.seed)
         self.validation = validation_data(validation, dtype, self.algorithm.sharing.has_private_layers)
         self.validation = in_form_of(given, self.validation, "the validation set", columns)
         self.clients_per_round = len(given) if clients_per_round is None else clients_per_round
         self._check(len(given))
         if isinstance(self.validation, float):
-            given = with_held_out(given, self.validation, seed)
-        self.workload = workload_of(given, self.model, self.algorithm, self.task, rounds, seed, self.test)
+            given = with_held_out(given, self.validation, self.seed)
+        self.workload = self._fitted_workload(given)
+        self.algorithm.check_metrics(self.task.own_metrics)
+        self.mode = mode_of(monitor, mode, self.task.own_metrics)
+        check_selection(monitor, self.mode, self.validation is not None)
         self.outputs = self.workload.outputs  # models that do not fit their clients are refused here
         if self.algorithm.sharing.has_private_layers:
             check_profiles(self.workload.profiles(self.workload.checked))
         self._check_validation()
         self._warn_of_unusable()
         check_adversaries(self.adversaries, given, self.algorithm.sharing.slots)
-        self.clients = poisoned(given, self.adversaries, self.outputs, seed)
+        self.clients = poisoned(given, self.adversaries, self.outputs, self.seed)
         if self.clients is not given:
             self.workload = replace(self.workload, clients=self.clients)
         self.name = self._usual_name() if name is None else check_name(name)
+
+    def _fitted_workload(self, clients: Mapping[ClientId, Client]) -> Workload:
+        """What simulated sites do; metrics that have names are made when the classes are known."""
+        parts = (clients, self.model, self.algorithm)
+        found = workload_of(*parts, self.task, self.rounds, self.seed, self.test)
+        task, self.task = self.task, with_named_metrics(self.task, found.learner.task)
+        if self.task is task:
+            return found
+        return workload_of(*parts, self.task, self.rounds, self.seed, self.test)
 
     def __repr__(self) -> str:
         """Clients and model, and what is not default."""
@@ -270,7 +282,6 @@ class SimulatedFederation(Resumable):
         check_training(self.algorithm.training, self.example, self.rounds)
 
     def _check(self, clients: int) -> None:
-        check_selection(self.monitor, self.mode, self.validation is not None)
         counts = {"rounds": COUNT, "evaluate_every": COUNT, "patience": COUNT, "clients_per_round": COUNT}
         check_settings("", self, **counts, round_seconds=UP_TO_INFINITY)
         if self.clients_per_round > clients:

@@ -47,8 +47,8 @@ class Task:
     """The columns of data frames in the order of the model's inputs, without targets. None: as in the first
     client's frame. Real sites, which do not see each other's frames, need it."""
     metrics: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    """Your own metrics by name: torchmetrics objects whose states are sums, or functions of (outputs,
-    targets) that return a mean over the examples."""
+    """Your own metrics by name: torchmetrics objects whose states are sums, functions of (outputs, targets)
+    that return a mean over the examples, or names as in specs, such as "f1" or {"name": "top-k", "k": 3}."""
     own_metrics: OwnMetrics = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,10 @@ class Task:
         if self.columns is not None:
             _check_columns(self.columns)
             object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "own_metrics", OwnMetrics(self.metrics))
+        given = self.metrics
+        if isinstance(given, Mapping):  # a federation makes those with names when it knows the classes
+            given = {name: metric for name, metric in given.items() if not is_name(metric)}
+        object.__setattr__(self, "own_metrics", OwnMetrics(given))
 
     @property
     def has_own_code(self) -> bool:
@@ -75,6 +78,11 @@ def _check_columns(columns: object) -> None:
     if len(set(columns)) < len(columns):
         twice = max(columns, key=columns.count)
         raise InputError(f"task: columns names {twice!r} twice; name every column once.")
+
+
+def is_name(metric: Any) -> bool:
+    """Whether it is a metric's name, or a table with its name and settings."""
+    return isinstance(metric, str | Mapping)
 
 
 @dataclass(frozen=True, eq=False)

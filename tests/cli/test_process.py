@@ -43,7 +43,10 @@ def test_a_users_module_is_found_in_the_current_folder_and_bad_input_ends_with_c
     done = process("run", "model=mine_for_cli:three_classes")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == ("error: client 'client-0' has classes 0 to 9, but the model has only 3 outputs.\n")
+    assert done.stderr == (
+        "error: client 'client-0' has classes 0 to 9, but the model has only 3 outputs, for classes from 0 "
+        "to 2.\n"
+    )
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ MODEL = nn.Linear(4, 3)
         ),
         pytest.param(
             {**GOOD, "rome": (torch.ones(6, 4), torch.arange(6) % 3 - 1)},
-            "client 'rome' has classes -1 to 1",
+            "client 'rome' has the class -1",
             id="negative-class",
         ),
         pytest.param(
@@ -237,3 +237,17 @@ def test_training_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
 def test_server_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
         sy.Server(**settings)
+
+
+def test_classes_below_0_may_be_padding_and_those_above_are_told_the_range() -> None:
+    inputs, labels = data()
+    with pytest.raises(
+        InputError, match=r"oslo' has the class -1, but classes start at 0; .*ignore_index=-1"
+    ):
+        Federation({"oslo": (inputs, labels - 1)}, MODEL)
+    skipping = sy.Task(ignore_index=-1)
+    assert Federation({"oslo": (inputs, labels - 1)}, MODEL, task=skipping, rounds=1).run().model is not None
+    with pytest.raises(
+        InputError, match=r"classes 1 to 3, but .* only 3 outputs, for classes from 0 to 2\.$"
+    ):
+        Federation({"oslo": (inputs, labels + 1)}, MODEL)

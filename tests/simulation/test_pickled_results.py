@@ -59,6 +59,9 @@ def test_a_copy_of_a_result_has_everything_but_the_data(
     assert bits(again.model) == bits(result.model)
     assert (again.history, tuple(again.clients)) == (result.history, tuple(result.clients))
     assert str(again.verdicts["oslo"]) == sentence
+    with pytest.raises(InputError, match="unknown client 'olso': did you mean 'oslo'"):
+        again.verdicts["olso"]
+    assert again.verdicts.get("olso") is None
     assert torch.equal(again.state.server.message.mean, result.state.server.message.mean)
     assert again.path == result.path
     if spill and result.path is None:

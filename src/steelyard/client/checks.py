@@ -221,7 +221,12 @@ def _check_targets(name: str, targets: Tensor, task: FittedTask) -> None:
         )
     classes = targets if task.plain else targets[targets != task.ignore_index]
     low, high = (int(classes.min()), int(classes.max())) if classes.numel() else (0, 0)
-    if low < 0 or high >= task.outputs:
+    if low < 0:
+        raise InputError(
+            f"{name} has the class {low}, but classes start at 0; if {low} stands for padding or an unknown "
+            f"class, give sy.Task(ignore_index={low})."
+        )
+    if high >= task.outputs:
         raise InputError(
             f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs"
             f"{_advice_to_ignore(classes, task.outputs)}."

@@ -12,6 +12,7 @@ from steelyard.data.data_frames import FrameForm, Target, form_of
 from steelyard.data.dataset_examples import Collate
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, examples
 from steelyard.errors import InputError
+from steelyard.nn.module_checks import check_module
 from steelyard.seeds import seeded
 from steelyard.types import ClientId
 
@@ -43,6 +44,8 @@ class Client:
         self.held_out = (
             None if held_out is None else examples(held_out, name=f"client {id!r}, held out", **self._options)
         )
+        if model is not None:
+            check_module(f"the model of client {id!r}", model)
         self.model, self._dtype = model, torch.float32
         self.form = form_of([self.train, self.held_out], f"client {id!r}, train")
         self._test = test if callable(test) else self._check_test(test)

@@ -1,6 +1,6 @@
 """The clients of a federation, by id."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -32,6 +32,8 @@ def as_clients(
         return clients.to(dtype).with_columns(columns)
     if isinstance(clients, Mapping):
         clients = [as_client(id, data) for id, data in clients.items()]
+    if not isinstance(clients, Iterable):
+        raise InputError(f"clients must be sy.Client objects or {{name: data}}, not {clients!r}.")
     for client in clients:
         if not isinstance(client, Client):
             raise InputError(

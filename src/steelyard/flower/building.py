@@ -27,7 +27,7 @@ from steelyard.engines.workload import Workload, workload_of
 from steelyard.errors import InputError, unknown
 from steelyard.flower.deployment import Invitation, Settings, spec_hash
 from steelyard.metrics.own import OwnMetrics
-from steelyard.nn.uninitialised import check_initialised
+from steelyard.nn.module_checks import check_initialised
 from steelyard.runs.recorded_model import Inputs, RecordedModel
 from steelyard.seeds import seeded
 from steelyard.server.federation import Federation

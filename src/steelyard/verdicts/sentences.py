@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from steelyard.errors import unknown
 from steelyard.verdicts.batch import columns_of, make_batch
 from steelyard.verdicts.reasons import Reason
 from steelyard.verdicts.tally import LAST_KNOWN, MAX_RATIO, Rejections, Tally, Vector
@@ -69,9 +70,16 @@ class Verdict:
         return self.rounds - self.used
 
 
+class Verdicts(dict[str, Verdict]):
+    """Verdicts by client id."""
+
+    def __missing__(self, client: str) -> Verdict:
+        raise unknown("client", str(client), self)
+
+
 def verdicts_of(
     rows: Iterable[Mapping[str, Any]], reasons: Sequence[Reason], metrics: Sequence[str] = ()
-) -> dict[str, Verdict]:
+) -> Verdicts:
     """The verdicts for rows of the table of clients, by client id."""
     tally = Tally(reasons, metrics)
     columns = columns_of(rows)
@@ -80,14 +88,14 @@ def verdicts_of(
     return verdicts(tally)
 
 
-def verdicts(tally: Tally) -> dict[str, Verdict]:
+def verdicts(tally: Tally) -> Verdicts:
     """A verdict for every client, in the order of the ids."""
     factors = [_Factor.of(tally, reason) for reason in tally.reasons]
     invited, used, weight, equal, equal_used = tally.totals
     with np.errstate(divide="ignore", invalid="ignore"):
         factor_of_equal = weight / equal_used
     most = float(np.nanmedian(factor_of_equal)) if used.any() else math.nan
-    found = {}
+    found = Verdicts()
     for name, number in sorted(tally.names.clients.items()):
         rounds = int(invited[number])
         share = float(weight[number] / rounds) if rounds else None
