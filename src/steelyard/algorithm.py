@@ -20,7 +20,9 @@ from steelyard.weighing import Weigher
 
 @dataclass(frozen=True, init=False)
 class Algorithm:
-    """The defaults are FedAvg. Combinations that cannot work are refused here, before any training.
+    """The four questions of a federated algorithm, and settings of clients and server: by default FedAvg.
+
+    Combinations that cannot work are refused here, before any training.
 
     Every part is an object, or its name as in a spec, alone or in a table with settings.
 
@@ -28,11 +30,17 @@ class Algorithm:
     """
 
     objective: Objective
+    """What a client minimises: an objective, a loss module, or a function of (outputs, targets)."""
     sharing: Sharing
+    """What travels."""
     weighing: Weigher
+    """How much each client counts."""
     combining: Combiner
+    """How updates are merged."""
     training: Training
+    """How a client trains."""
     server: Server
+    """How the server checks replies and updates the model."""
 
     def __init__(
         self,

@@ -89,7 +89,9 @@ class SimulatedFederation(Resumable):
         Args:
             clients: `Client` objects, {name: data}, or a `Population`.
             model: the model to train. Where only the head is shared (`Head`), clients may bring their own.
+            algorithm: objective, sharing, weighing, combining, and settings of training and server.
             test: a common test set. Where clients hold examples out, it is also scored at their temperature.
+            rounds: how many rounds to train.
             clients_per_round: how many clients are drawn for a round (default: all).
             evaluate_every: rounds between evaluations. Of more than 1,000 clients, a sample of 1,000 is
                 evaluated on its own data, the same in every round.
@@ -108,6 +110,7 @@ class SimulatedFederation(Resumable):
                 Objects of torchmetrics say it themselves.
             patience: stop after this many evaluations without a better value of that metric.
             round_seconds: a deadline. Clients that have not answered by then have failed in this round.
+            seed: of every random draw; with equal seeds, two runs have equal bits.
             spill: keep the private states of clients in files, not in memory.
             task: how the model is called and what the targets are, where that is not found by itself.
             metrics: your own metrics by name: objects of torchmetrics, functions of (outputs, targets), or

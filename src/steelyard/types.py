@@ -67,7 +67,9 @@ class Combined(NamedTuple):
     """The result of a combining rule, [K]."""
 
     mean: Tensor
+    """The merged vector; of posteriors, their merged means."""
     variance: Tensor | None = None
+    """The merged variances of posteriors."""
 
 
 class Weighed(NamedTuple):

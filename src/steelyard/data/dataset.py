@@ -12,9 +12,13 @@ class Dataset:
     """Training and test examples. Without class names the targets are numbers and the task is regression."""
 
     name: str
+    """Its name in errors and reports."""
     train: Examples
+    """What is dealt to the clients."""
     test: Examples
+    """The common test set."""
     class_names: tuple[str, ...]
+    """A name for each class; empty in regression."""
     groups: Tensor | None = None
     """[N], the producer of each training row (a speaking role, a hospital), if known."""
 

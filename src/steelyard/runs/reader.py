@@ -35,6 +35,7 @@ class Run:
 
     @property
     def meta(self) -> dict[str, str]:
+        """Facts about the run as a whole: name, status, version, when it began and ended."""
         return {row["key"]: row["value"] for row in self._read("SELECT * FROM meta")}
 
     def is_readable(self) -> bool:
@@ -51,10 +52,12 @@ class Run:
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
+        """A row for each round: its number and metrics."""
         return list(self._read("SELECT * FROM rounds ORDER BY round"))
 
     @property
     def clients(self) -> list[dict[str, Any]]:
+        """A row for each client in each round: weight, evidence, norm, loss, scores, why it was rejected."""
         return list(self._read("SELECT * FROM clients ORDER BY round, client"))
 
     def rounds_frame(self) -> Any:
@@ -70,6 +73,7 @@ class Run:
 
     @property
     def timings(self) -> list[dict[str, Any]]:
+        """Seconds of each stage of each round."""
         return list(self._read("SELECT * FROM timings ORDER BY round"))
 
     @property

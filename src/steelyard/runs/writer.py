@@ -52,7 +52,10 @@ STATE_SECONDS = 2.0  # between saved states: a crash loses at most this, besides
 
 
 class Recorder:
-    """Writes a run as it happens. As a context manager it also records how the run ended."""
+    """Writes a run as it happens, in a folder of its own; `federation.run(recorder=...)` takes one.
+
+    As a context manager it also records how the run ended.
+    """
 
     def __init__(
         self,

@@ -16,13 +16,15 @@ MEASURES = ("loss", "test_loss", "mse", "accuracy")
 class RoundEvent:
     """What a callback is called with after a completed round."""
 
+    round: Round
+    """The record of the round: number, metrics, and a row for each client."""
+    state: FederationState
+    """The server after the round."""
+
     def __init__(
         self, round: Round, state: FederationState, make_model: Callable[[FederationState], nn.Module]
     ) -> None:
-        self.round = round
-        """The record of the round: number, metrics, and a row for each client."""
-        self.state = state
-        """The server after the round."""
+        self.round, self.state = round, state
         self.is_stopped = False
         self._make_model = make_model
 

@@ -59,8 +59,9 @@ class Result:
     """A finished run: one row for each round, one for each client in each round, and the model."""
 
     history: Sequence[Row]
+    """A row for each round: its number and metrics."""
     clients: Sequence[Row]
-    """Of a recorded run, these rows are read from its folder when they are looked at."""
+    """A row for each client in each round; of a recorded run, read from its folder when they are looked at."""
     model: nn.Module
     """What is shared: the whole model, or the head."""
     state: FederationState
@@ -89,6 +90,7 @@ class Result:
 
     @property
     def best_round(self) -> int:
+        """The number of the best round; of the last one if none was looked for."""
         return self.state.round if self.best is None else self.best.round
 
     @property
