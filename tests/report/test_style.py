@@ -15,7 +15,7 @@ from steelyard.report.charts import line_charts
 from steelyard.report.split_figure import draw_split
 from steelyard.report.style import DPI, NOTE_LINE, noted
 
-NOTE = "QUICK CHECK: small data and few rounds, not the experiment of the paper"
+NOTE = "QUICK CHECK: small data, few rounds, not the experiment of the paper"
 TITLE = "Does reliability go with client accuracy? Spearman, mean of 10 rounds"
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

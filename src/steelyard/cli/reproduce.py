@@ -17,7 +17,7 @@ from steelyard.errors import InputError, unknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-QUICK = "QUICK CHECK: small data and few rounds, not the experiment of the paper"
+QUICK = "QUICK CHECK: small data, few rounds, not the experiment of the paper"
 ROOT = Path(__file__).parents[3]
 
 
