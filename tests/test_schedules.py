@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import steelyard as sy
 from steelyard.errors import InputError
 from steelyard.schedules import Constant, Cosine, Exponential, Linear, Progress, Schedule, Step, factors
 
@@ -132,3 +134,16 @@ def test_a_function_may_return_any_number(value: Any) -> None:
 def test_a_function_that_returns_no_factor_is_refused(value: Any, wanted: str) -> None:
     with pytest.raises(InputError, match=f"the factor that training.schedule returns must be {wanted}, not "):
         next(factors(lambda _: value, Progress()))
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        (lambda round, rounds: 1.0, "TypeError: .* missing 1 required positional argument"),
+        (lambda progress: 1 / (progress.round - 1), r"Progress\(round=1, rounds=3.* ZeroDivisionError"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_before_the_first_round(own: Any, words: str) -> None:
+    algorithm = sy.Algorithm(training=sy.Training(schedule=own))
+    with pytest.raises(InputError, match=f"^training.schedule must be a function of the progress .*{words}"):
+        sy.Federation({"oslo": (torch.ones(4, 2), torch.arange(4))}, nn.Linear(2, 4), algorithm, rounds=3)

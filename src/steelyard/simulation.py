@@ -15,10 +15,11 @@ from steelyard.algorithm import Algorithm
 from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
 from steelyard.client.arguments import checked_flag, checked_seed, merged_task, with_named_metrics
-from steelyard.client.checks import check_fit, creatable, warn_of_unusable
+from steelyard.client.checks import check_fit, creatable
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
 from steelyard.client.private_state import MemoryStates, PrivateStates
+from steelyard.client.unusable_data import warn_of_unusable
 from steelyard.components import Choice, component
 from steelyard.data.clients import Client, as_clients, in_form_of, input_dtype
 from steelyard.data.examples import examples

@@ -88,6 +88,22 @@ MODEL = nn.Linear(4, 3)
             r"client 'rome', test has inputs of shape \(3,\)",
             id="client-test-shape",
         ),
+        pytest.param({**GOOD, "rome": data()[0]}, "client 'rome' has no targets; give", id="no-targets"),
+        pytest.param(
+            {"oslo": data(), "rome": Client("rome", data(), held_out=data()[0].numpy())},
+            r"client 'rome', held out has no targets; give \(inputs, targets\)",
+            id="no-targets-held-out",
+        ),
+        pytest.param(
+            {**GOOD, "rome": (torch.ones(6, 4), torch.tensor([0, 1, 2, 255, 0, 255]))},
+            r"client 'rome' has classes 0 to 255, .* outputs; if 255 marks .* sy.Task\(ignore_index=255\)",
+            id="mark",
+        ),
+        pytest.param(
+            {"oslo": [(torch.ones(4), 0), (torch.ones(4), 255)], "rome": data()},
+            r"client 'oslo' has classes 0 to 255, .*sy.Task\(ignore_index=255\)",
+            id="mark-in-items",
+        ),
         pytest.param(
             {**GOOD, "rome": Client("rome", TensorDataset(*data()), data(classes=5))},
             "client 'rome', test has classes",
@@ -192,7 +208,12 @@ def test_numbers_for_targets_that_do_not_fit_are_refused(
     ("clients", "outputs", "objective", "message"),
     [
         (NUMBERS, 1, CrossEntropy(), "has numbers .* CrossEntropy needs class numbers; .*squared-error"),
-        (NUMBERS, 1, Proximal(), "has numbers .* Proximal needs class numbers; .*squared-error"),
+        (
+            NUMBERS,
+            1,
+            Proximal(),
+            'has numbers .* Proximal needs class numbers; give it .*"proximal", "base": "squared-error"',
+        ),
         (data(), 3, SquaredError(), "has class numbers .* SquaredError needs numbers; .*cross-entropy"),
     ],
 )
@@ -251,3 +272,19 @@ def test_classes_below_0_may_be_padding_and_those_above_are_told_the_range() -> 
         InputError, match=r"classes 1 to 3, but .* only 3 outputs, for classes from 0 to 2\.$"
     ):
         Federation({"oslo": (inputs, labels + 1)}, MODEL)
+
+
+def test_labels_of_float_are_known_from_the_targets_of_all_clients() -> None:
+    zeros, ones, both = torch.zeros(6), torch.ones(6), torch.arange(6.0) % 2
+    numbers = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.5, 2.0])
+
+    def kind(first: Any, *others: Any) -> str:
+        clients = {str(place): (torch.ones(6, 4), each) for place, each in enumerate((first, *others))}
+        return Federation(clients, nn.Linear(4, 1)).workload.learner.task.targets
+
+    assert kind(both) == kind(zeros, ones) == "labels"
+    assert kind(zeros) == kind(zeros, zeros) == kind(zeros, numbers) == kind(both, numbers) == "numbers"
+    items = [(torch.ones(4), float(each % 2)) for each in range(6)]
+    assert Federation({"oslo": items}, nn.Linear(4, 1)).workload.learner.task.targets == "labels"
+    with pytest.raises(InputError, match=r"'1' has labels .* neither 0 nor 1; .*sy.Task.targets='numbers'"):
+        kind(both.unsqueeze(1), numbers.unsqueeze(1))

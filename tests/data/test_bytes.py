@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import steelyard as sy
 from steelyard.data.clients import Client
@@ -97,3 +98,41 @@ def test_the_model_of_a_run_predicts_from_the_users_bytes_what_was_scored() -> N
     assert result.history[-1]["nll"] == pytest.approx(
         float(nn.functional.cross_entropy(outputs, torch.from_numpy(LABELS))), rel=1e-5
     )
+
+
+ITEMS = list(zip(PIXELS, LABELS.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ITEMS,
+        [{"image": torch.from_numpy(pixels), "label": label} for pixels, label in ITEMS],
+        DataLoader(ITEMS, batch_size=20),
+        lambda: DataLoader(ITEMS, batch_size=20),
+    ],
+    ids=["items", "dicts", "loader", "function"],
+)
+def test_bytes_of_items_reach_a_model_as_floats_too_and_that_is_said(given: Any) -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 3)
+
+        def forward(self, image: Tensor) -> Tensor:
+            assert image.dtype == self.layer.weight.dtype
+            return self.layer(image.flatten(1))  # type: ignore[no-any-return]
+
+    for model in (Flat(), Flat().double()):
+        with pytest.warns(
+            SteelyardWarning, match="bytes .* divide them by 255 in the data set or the"
+        ) as said:
+            federation = sy.Federation({"a": given}, model, rounds=1, engine="serial")
+        assert len(said) == 1
+        assert said[0].filename == __file__
+        assert federation.run().history[0]["used"] == 1
+
+
+def test_bytes_without_targets_have_no_scale() -> None:
+    with pytest.raises(InputError, match="mean and std scale one array of bytes that has targets"):
+        examples(PIXELS, mean=0.5)

@@ -263,12 +263,11 @@ X, Y = torch.randn(6, 4), torch.arange(6) % 3
     [
         (X, Y, Y[:3]),
         "ab",
-        X.numpy(),
         (["a", "b"], [0, 1]),
         (torch.tensor(1.0), torch.tensor(1)),
         [([1, 2], 0)] * 3,
     ],
-    ids=["triple", "text", "array", "strings", "numbers", "lists"],
+    ids=["triple", "text", "strings", "numbers", "lists"],
 )
 def test_what_cannot_be_examples_is_named(bad: object) -> None:
     with pytest.raises(InputError, match="rome"):

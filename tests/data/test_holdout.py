@@ -239,7 +239,7 @@ def test_a_poisoned_client_keeps_clean_labels_for_what_it_holds_out() -> None:
 
 def test_data_that_cannot_be_held_out_are_named() -> None:
     with pytest.raises(InputError, match="client 'a', held out"):
-        Client("a", table(3, 0), held_out=torch.zeros(3))
+        Client("a", table(3, 0), held_out=torch.tensor(3.0))
 
 
 def test_the_package_does_without_torchmetrics() -> None:

@@ -286,11 +286,15 @@ def test_a_collate_fn_makes_batches_of_items_and_a_loader_has_its_own() -> None:
         (lambda: [1 / 0], "rome: the data cannot be read: ZeroDivisionError"),
         (lambda: [({"words": ["good"]}, Y[:1])], r"rome: inputs\['words'\]\[0\] .*text"),
         (lambda: [(X, Y, "no")], "rome: targets of a batch is text"),
+        (lambda: list(PAIRS), "rome: single examples come where batches are needed; yield batches"),
+        (lambda: ((row, 1) for row in X), "rome: single examples come"),
+        (lambda: [{"x": row, "label": np.int64(1)} for row in X], "rome: single examples come"),
+        (DataLoader(PAIRS, batch_size=None), "rome: single .* or give the DataLoader a batch_size"),
     ],
 )
 def test_streams_that_cannot_be_used_are_refused_by_name(given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        len(stream(given))
+        _ = stream(given).labels
 
 
 def test_items_of_different_shapes_need_a_collate_fn() -> None:

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+import steelyard as sy
 from steelyard.data.clients import Client
 from steelyard.data.examples import ArrayExamples, DatasetExamples, Examples, examples
 from steelyard.errors import InputError
 
 X1, X2 = torch.arange(12.0).view(6, 2), torch.arange(6.0)
 Y = torch.tensor([0, 1, 2, 0, 1, 2])
+INPUTS_ALONE = torch.rand(4, 3)
 
 
 class Items(Dataset[Any]):
@@ -249,3 +251,32 @@ def test_data_that_code_of_the_users_own_reads_count_as_own_code() -> None:
     assert not Client("rome", (X1, X2, Y), ({"a": X1}, Y)).own_code
     assert Client("rome", Items(lambda row: (X1[row], Y[row]))).own_code
     assert Client("rome", (X1, Y), held_out=Items(lambda row: (X1[row], Y[row]))).own_code
+
+
+@pytest.mark.parametrize(
+    "given", [INPUTS_ALONE, INPUTS_ALONE.numpy(), (INPUTS_ALONE, None), (INPUTS_ALONE.tolist(), None)]
+)
+def test_inputs_alone_have_no_targets(given: Any) -> None:
+    data = examples(given)
+    assert isinstance(data, ArrayExamples)
+    assert data.targets is None
+    inputs, targets = data.span(0, 4)
+    assert torch.equal(inputs, INPUTS_ALONE)  # type: ignore[arg-type]
+    assert targets is None
+
+
+def test_a_model_that_returns_its_loss_trains_on_inputs_alone() -> None:
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.layer(x) - x).square().mean()  # type: ignore[no-any-return]
+
+    clients = {"a": INPUTS_ALONE, "b": INPUTS_ALONE.numpy()}
+    last = sy.Federation(clients, Autoencoder(), test=INPUTS_ALONE, rounds=1).run().history[-1]
+    assert last["used"] == 2
+    assert last["test_loss"] > 0
+    with pytest.raises(InputError, match="no targets, and the model returns no loss; give"):
+        sy.Federation(clients, nn.Linear(3, 3))

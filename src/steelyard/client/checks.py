@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
 from steelyard.client.task_fitting import are_labels, fit_task
-from steelyard.data.arrays import warn_caller
+from steelyard.data.arrays import BYTES_OF_ITEMS, warn_caller
 from steelyard.data.clients import Client
-from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples, count_unusable
+from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples
 from steelyard.errors import InputError
 from steelyard.objectives import Auto, Objective
 from steelyard.objectives.wrapper import Wrapper
@@ -24,7 +24,6 @@ from steelyard.types import ClientId, Failure
 
 T = TypeVar("T")
 FITTED = 2  # examples of the batch that shows what a model is for
-MAX_NAMED = 3  # sets that a warning names
 MANY = 64  # examples of a data set whose targets may be labels or numbers
 
 
@@ -72,7 +71,7 @@ def _check_group(
     clients: Sequence[Client], test: AnyExamples | None, objective: Objective, task: FittedTask
 ) -> None:
     """Check clients that share one model."""
-    tests = [(client, _own_test(client)) for client in clients]
+    tests = [(client, own_test(client)) for client in clients]
     sets = [(f"client {client.id!r}", client.train) for client in clients]
     sets += [(f"client {client.id!r}, test", test) for client, test in tests if test]
     sets += [(f"client {client.id!r}, held out", client.held_out) for client in clients if client.held_out]
@@ -84,6 +83,8 @@ def _check_group(
     seen: set[int] = set()
     for name, data in sets:
         _check_shape(name, data.input_shape, clients[0])
+        if _lacks_targets(data) and (task.targets != "loss" or not _lacks_targets(clients[0].train)):
+            raise InputError(f"{name} has no targets; give (inputs, targets).")
         # Clients that share a table are checked once; a lazy data set is not read for this.
         targets = data.targets if isinstance(data, Examples | ArrayExamples) else None
         if targets is not None and id(targets) not in seen:
@@ -104,6 +105,8 @@ def fit_to_clients(
         batch = _read(client, partial(first_batch, client.train, FITTED))
         if batch is not None:
             name, own = f"client {client.id!r}", model_of(client, model)
+            if isinstance(client.train, StreamExamples) and client.train.had_bytes:
+                warn_caller(BYTES_OF_ITEMS)
             values = _read(client, partial(_targets_of_many, client.train, batch[1]))
             seen = _joined_labels(batch[1] if values is None else values, rest)
             fitted = fit_task(task, own, *batch, objective, name, seen)
@@ -228,8 +231,8 @@ def _check_targets(name: str, targets: Tensor, task: FittedTask) -> None:
         )
     if high >= task.outputs:
         raise InputError(
-            f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs"
-            f"{_advice_to_ignore(classes, task.outputs)}."
+            f"{name} has classes {low} to {high}, but the model has only {task.outputs} outputs, for classes "
+            f"from 0 to {task.outputs - 1}{_advice_to_ignore(classes, task.outputs)}."
         )
 
 
@@ -242,33 +245,14 @@ def _advice_to_ignore(classes: Tensor, outputs: int) -> str:
     return f"; if {mark} marks what has no class, give sy.Task(ignore_index={mark})"
 
 
-def warn_of_unusable(
-    clients: Iterable[Client], test: AnyExamples | None, validation: AnyExamples | None
-) -> None:
-    """Warn of test data with values that are infinite or not a number: models cannot be scored on them.
-
-    Tables in files, and data that are read by code of the user's own, are not read for this.
-    """
-    sets = [("the test set", test), ("the validation set", validation)]
-    sets += [(f"the test data of client {client.id!r}", _own_test(client)) for client in clients]
-    found, seen = [], set()
-    for name, data in sets:
-        if not isinstance(data, Examples | ArrayExamples) or data.on_disk:
-            continue
-        place = id(data.inputs), id(data.rows)
-        if place not in seen and (count := count_unusable(data)):
-            found.append(f"{count} of {len(data)} examples of {name}")
-        seen.add(place)
-    if found:
-        more = f" and {len(found) - MAX_NAMED} more sets" if len(found) > MAX_NAMED else ""
-        warn_caller(
-            f"{', '.join(found[:MAX_NAMED])}{more} have values that are not finite; leave them out, or there "
-            "are no scores."
-        )
-
-
-def _own_test(client: Client) -> AnyExamples | None:
+def own_test(client: Client) -> AnyExamples | None:
+    """A client's test data, or None if they cannot be read."""
     return _read(client, partial(getattr, client, "test"))
+
+
+def _lacks_targets(data: AnyExamples) -> bool:
+    """Whether data are known to have no targets; a lazy data set is not read for this."""
+    return isinstance(data, ArrayExamples) and data.targets is None
 
 
 def _check_objective(name: str, task: FittedTask, objective: Objective) -> None:

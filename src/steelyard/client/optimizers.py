@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from steelyard.data.batches import in_sentence
 from steelyard.errors import InputError
-from steelyard.schedules import Constant, Progress, changes_within_rounds, factor_of
+from steelyard.schedules import AnySchedule, Constant, Progress, changes_within_rounds, factor_of
 from steelyard.settings import Training
 
 Evaluate = Callable[[], Tensor]
@@ -160,7 +161,7 @@ def step_of(optimizer: torch.optim.Optimizer) -> Step:
 
 def check_training(training: Training, model: nn.Module, rounds: int) -> None:
     """Refuse an optimiser or a schedule of the user's own that does not work, before the first round."""
-    factor_of(training.schedule, Progress(1, rounds))
+    _try_schedule(training.schedule, Progress(1, rounds))
     if is_fused(training):
         return
     try:
@@ -178,6 +179,19 @@ def check_training(training: Training, model: nn.Module, rounds: int) -> None:
         raise InputError(
             f"training.schedule has no effect: {training.optimizer_name} has no learning rate; leave it out."
         )
+
+
+def _try_schedule(schedule: AnySchedule, progress: Progress) -> None:
+    """Refuse a schedule of the user's own that cannot be called."""
+    try:
+        factor_of(schedule, progress)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "training.schedule must be a function of the progress that returns a factor; called with "
+            f"{progress}, it failed: {type(error).__name__}: {in_sentence(error)}."
+        ) from error
 
 
 def why_not_together(training: Training) -> str | None:

@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 
 from steelyard.data.array_examples import ArrayExamples, Examples
-from steelyard.data.batches import in_sentence, leaves, whole_as_int64
+from steelyard.data.batches import has_bytes, in_sentence, leaves, whole_as_int64
 from steelyard.data.data_frames import is_frame, is_series, matrix_of, targets_of
 from steelyard.errors import InputError, SteelyardWarning
 
 BYTES = (
     "the inputs are bytes and reach the model as floats from 0 to 255; for pixels, divide them by 255, or "
     "give mean and std: sy.examples(inputs, targets, mean=0, std=1)."
+)
+BYTES_OF_ITEMS = (
+    "the inputs are bytes and reach the model as floats from 0 to 255; for pixels, divide them by 255 in the "
+    "data set or the collate_fn."
 )
 Numbers = float | Sequence[float]
 
@@ -29,11 +33,13 @@ def from_arrays(
     tables = _tables(inputs, name)
     labels = None if targets is None else as_targets(targets, name)
     size = _check_lengths(tables, labels, name)
-    has_bytes = any(table.dtype == torch.uint8 for _, table in leaves(tables))
+    are_bytes = has_bytes(tables)
     scaled = mean is not None or std is not None
-    if scaled and not (isinstance(tables, Tensor) and has_bytes):
-        raise InputError(f"{name}: mean and std scale one array of bytes; scale other inputs yourself.")
-    if has_bytes and not scaled:
+    if scaled and not (isinstance(tables, Tensor) and are_bytes and labels is not None):
+        raise InputError(
+            f"{name}: mean and std scale one array of bytes that has targets; scale other inputs yourself."
+        )
+    if are_bytes and not scaled:
         warn_caller(BYTES)
     rows = torch.arange(size)
     if not isinstance(tables, Tensor) or labels is None:

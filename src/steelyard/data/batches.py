@@ -121,6 +121,23 @@ def cast(values: Tensor, double: bool | None) -> Tensor:
     return values.float() if double is False and values.dtype == torch.float64 else values
 
 
+def as_input(values: Tensor, double: bool | None) -> Tensor:
+    """`cast` of inputs: bytes become floats from 0 to 255."""
+    if values.dtype == torch.uint8:
+        return values.double() if double else values.float()
+    return cast(values, double)
+
+
+def as_inputs(structure: Any, double: bool | None) -> Any:
+    """`as_input` for every tensor of a structure."""
+    return map_tensors(structure, lambda tensor: as_input(tensor, double))
+
+
+def has_bytes(structure: Any) -> bool:
+    """Whether any tensor of a structure is one of bytes."""
+    return any(isinstance(leaf, Tensor) and leaf.dtype == torch.uint8 for _, leaf in leaves(structure))
+
+
 def cast_all(structure: Any, double: bool | None) -> Any:
     """`cast` for every tensor of a structure."""
     return structure if double is None else map_tensors(structure, lambda tensor: cast(tensor, double))

@@ -88,7 +88,10 @@ def _columns(frame: Any, name: str) -> dict[str, Any]:
 def _chosen(target: Target | None, columns: dict[str, Any], name: str) -> list[str]:
     """The names of the columns with the targets."""
     if target is None:
-        raise InputError(f"{name}: say which column is the target: (frame, 'its name').")
+        raise InputError(
+            f"{name}: say which column is the target, (frame, 'its name'), or, if there is "
+            "none, give frame.to_numpy()."
+        )
     chosen = [target] if isinstance(target, str) else list(target)
     for each in chosen:
         if each not in columns:

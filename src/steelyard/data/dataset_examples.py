@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import default_collate
 
-from steelyard.data.batches import Batch, cast, cast_all, in_sentence, leaves, split
+from steelyard.data.arrays import BYTES_OF_ITEMS, warn_caller
+from steelyard.data.batches import Batch, as_inputs, cast, cast_all, has_bytes, in_sentence, leaves, split
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
 
@@ -42,6 +43,8 @@ class DatasetExamples:
         known = collate_fn is None and isinstance(inputs, Tensor)
         self.input_shape: tuple[int, ...] | None = tuple(inputs.shape[1:]) if known else None
         """The shape of one input; None if there are several, or if a `collate_fn` may change it."""
+        if has_bytes(inputs):
+            warn_caller(BYTES_OF_ITEMS)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,7 +69,7 @@ class DatasetExamples:
 
     def batch(self, positions: Tensor) -> Batch:
         inputs, targets = self._batch(self._items(self.rows[positions]))
-        return cast_all(inputs, self.double), cast_all(targets, self.double)
+        return as_inputs(inputs, self.double), cast_all(targets, self.double)
 
     def _items(self, rows: Tensor) -> list[Any]:
         """The items of these rows, read at once if the data set can do that."""

@@ -53,9 +53,10 @@ def examples(
     Args:
         data: arrays or tensors that have a row for each example: (inputs, targets), (x1, x2, targets),
             ((x1, x2), targets), or a dict of them, whose targets are under `target`, "labels", "label",
-            "targets", "target" or "y". Or a data set, of torch or Hugging Face, whose items are pairs, longer
-            tuples, dicts or tensors. Or a `DataLoader`, or a function without arguments that returns one. Or
-            a data frame of pandas or polars with columns of numbers: frame, or (frame, target).
+            "targets", "target" or "y"; inputs alone, if there are no targets. Or a data set, of torch or
+            Hugging Face, whose items are pairs, longer tuples, dicts or tensors. Or a `DataLoader`, or a
+            function without arguments that returns one. Or a data frame of pandas or polars with columns of
+            numbers: frame, or (frame, target).
         targets: the targets, if `data` are the inputs alone.
         target: the name of the targets in a dict or a frame; of a frame, also several names.
         collate_fn: makes a batch of a list of items, as in a `DataLoader`.
@@ -78,7 +79,7 @@ def examples(
     if mean is not None or std is not None:
         raise InputError(f"{name}: mean and std are for arrays of bytes; scale items in the data set.")
     is_readable = hasattr(data, "__iter__") or hasattr(data, "__getitem__") or callable(data)
-    if isinstance(data, tuple | Tensor | np.ndarray | str | type) or not is_readable:
+    if isinstance(data, tuple | str | type) or not is_readable:
         kind = data.__name__ if isinstance(data, type) else type(data).__name__
         raise InputError(f"{name}: give (inputs, targets), a torch Dataset or a DataLoader, not {kind}.")
     if is_hugging_face(data):
@@ -115,9 +116,10 @@ def _as_arrays(data: Any, target: str | None, name: str) -> tuple[Any, Any] | No
     is_list_of_items = isinstance(data, list) and (
         len(data) != 2 or isinstance(data[0], tuple) or all(isinstance(item, Mapping) for item in data)
     )
-    if not isinstance(data, list | tuple) or is_list_of_items or len(data) == 0:
+    is_array = isinstance(data, Tensor | np.ndarray)
+    if not is_array and (not isinstance(data, list | tuple) or is_list_of_items or len(data) == 0):
         return None
     if target is not None:
         raise InputError(f"{name}: target={target!r} names a column, but arrays have no names; leave it out.")
-    *inputs, targets = data if len(data) > 1 else (*data, None)
+    *inputs, targets = (data, None) if is_array else data if len(data) > 1 else (*data, None)
     return inputs[0] if len(inputs) == 1 else tuple(inputs), targets

@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from steelyard.data.arrays import warn_caller
-from steelyard.data.batches import Batch, cast_all, in_sentence, size_of, split
+from steelyard.data.batches import (
+    Batch,
+    as_inputs,
+    cast_all,
+    has_bytes,
+    in_sentence,
+    size_of,
+    split,
+    split_dict,
+)
 from steelyard.data.dataset_examples import Collate, collated, joined_labels
 from steelyard.errors import InputError
 from steelyard.seeds import seeded
@@ -42,6 +52,8 @@ class StreamExamples:
         """`source` is a `DataLoader`, a function that returns an iterable of batches, or iterable items."""
         self.source, self.collate_fn, self.target, self.name = source, collate_fn, target, name
         self.double = double
+        self.had_bytes = False
+        """Whether inputs of a batch that was read were bytes, which have become floats."""
 
     def passes(self, batch_size: int) -> Iterator[Batch]:
         """One pass over all batches. Items that are not in batches yet come `batch_size` at a time.
@@ -50,12 +62,15 @@ class StreamExamples:
         """
         is_empty = True
         for found in self._collated(batch_size):
-            is_empty = False
             try:
+                if is_empty:
+                    self._check_first(found)
                 inputs, targets = split(found, self.target)
             except InputError as error:
                 raise InputError(f"{self.name}: {error}") from None
-            yield cast_all(inputs, self.double), cast_all(targets, self.double)
+            is_empty = False
+            self.had_bytes = self.had_bytes or has_bytes(inputs)
+            yield as_inputs(inputs, self.double), cast_all(targets, self.double)
         if is_empty and vars(self).get("_size"):
             raise InputError(f"{self.name}: a further pass has no batches; return new ones for every pass.")
 
@@ -116,6 +131,19 @@ class StreamExamples:
             f"{self.name}: single examples are needed, but the data come batch after batch; give arrays or a "
             "map-style torch Dataset."
         )
+
+    def _check_first(self, found: Any) -> None:
+        """Refuse single examples where batches are needed: their target is one number."""
+        if not isinstance(self.source, DataLoader) and not is_factory(self.source):
+            return  # items, of which batches are made here
+        target = split_dict(found, self.target)[1] if isinstance(found, Mapping) else found
+        target = target[-1] if isinstance(target, list | tuple) and len(target) > 1 else target
+        is_array = isinstance(target, Tensor | np.ndarray)
+        if isinstance(target, int | float | np.generic) or (is_array and target.ndim == 0):
+            raise InputError(
+                "single examples come where batches are needed; yield batches, whose inputs and targets have "
+                "a row for each example, or give the DataLoader a batch_size."
+            )
 
     def _look(self, purpose: str, read: Callable[[Any, Any], T]) -> list[T]:
         """What is read of each batch of a pass that leaves the global generators as they were.

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from steelyard import components
-from steelyard.client.checks import fit_to_data, warn_of_unusable
+from steelyard.client.checks import fit_to_data
 from steelyard.client.learner import Learner
 from steelyard.client.private_state import ClientStates, MemoryStates
 from steelyard.client.site import Site
+from steelyard.client.unusable_data import warn_of_unusable
 from steelyard.components import choice_of
 from steelyard.data.clients import Client, as_clients, in_order_of, input_dtype
 from steelyard.data.examples import AnyExamples, Examples, examples

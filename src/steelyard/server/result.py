@@ -61,7 +61,7 @@ class Result:
     history: Sequence[Row]
     """A row for each round: its number and metrics."""
     clients: Sequence[Row]
-    """A row for each client in each round; of a recorded run, read from its folder when they are looked at."""
+    """A row for each client in each round; of a recorded run, read from its folder when asked for."""
     model: nn.Module
     """What is shared: the whole model, or the head."""
     state: FederationState
