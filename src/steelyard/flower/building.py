@@ -202,7 +202,7 @@ def _own_workload(invitation: Invitation, spec: Spec, client: Client) -> Workloa
         clients = with_held_out(clients, spec.validation, spec.seed)
     workload = workload_of(clients, model, algorithm, task, spec.rounds, spec.seed)
     _ = workload.outputs  # a model that does not fit is refused
-    warn_of_unusable(clients.values(), None, None)
+    warn_of_unusable(list(clients.values()), None, None)
     return workload
 
 
