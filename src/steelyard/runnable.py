@@ -96,8 +96,8 @@ class Runnable(ABC):
         """Run to the end, from the beginning or from a state.
 
         Each observer, a function or a name such as "csv", is called with every completed round, and after
-        them each callback with a `RoundEvent`.
-        A tracker (`steelyard.observers`) is also told how the run begins and ends.
+        them each callback with a `RoundEvent`. A tracker (`steelyard.observers`) is also told how the run
+        begins and ends.
 
         Args:
             out: record the run in a new folder, named by the time, in this one: `out="runs"`.

@@ -214,8 +214,8 @@ def nothing() -> None:
 def one_thread() -> Iterator[None]:
     """Run torch on one thread: sums depend in their last bits on the number of threads.
 
-    The number is one of the calling Python thread, and of threads that use torch for the first time later.
-    These find 1 if another thread is in such a context: then what that one will restore is restored.
+    Each Python thread has its own number; a new one begins with the number that was set last. So a thread
+    that begins while another is in such a context finds 1, and takes the number before that as its own.
     """
     with alone():
         before = _single.enter()
