@@ -1,5 +1,6 @@
 """Names work wherever Python takes a component: the same names, settings and errors as in a spec."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,49 @@ def test_rules_for_a_loop_of_ones_own_are_named_in_the_same_way() -> None:
         InputError, match="rule must be a name, a table with a name, or an object of type Weigher, not 3"
     ):
         sy.weigh(updates, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"training": {"lr": "0.1"}}, "training.lr must be a number, not '0.1'."),
+        ({"training": {"lr": True}}, "training.lr must be a number, not True."),
+        ({"training": {"epochs": "2"}}, "training.epochs must be a number, not '2'."),
+        ({"server": {"quorum": False}}, "server.quorum must be a number, not False."),
+        ({"weighing": {"name": "krum", "f": "1"}}, "weighing rule 'krum': f must be a number, not '1'."),
+        ({"sharing": {"name": "head", "adopt": "yes"}}, "sharing rule 'head': adopt must be True or False"),
+        (
+            {"objective": {"name": "proximal", "base": {"name": "cross-entropy", "balance": "1"}}},
+            "base: balance must be a number, not '1'.",
+        ),
+    ],
+)
+def test_text_and_truth_values_are_no_numbers(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as error:
+        sy.Algorithm(**settings)
+    assert words in str(error.value)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    for lr in (np.float32(0.5), torch.tensor(0.5), 1):
+        assert sy.Algorithm(training={"lr": lr}).training.lr == float(lr)
+    assert sy.Algorithm(sharing={"name": "head", "adopt": False}).sharing == Head(adopt=False)
+
+
+def test_packages_are_reached_from_the_first_import_without_being_imported_with_it() -> None:
+    program = """
+import sys
+import steelyard as sy
+assert "torch" not in sys.modules and "steelyard.objectives" not in sys.modules
+for name in ("attacks", "combining", "engines", "objectives", "observers", "sharing", "weighing"):
+    assert name in dir(sy)
+    assert getattr(sy, name) is sys.modules[f"steelyard.{name}"]
+assert sy.objectives.Proximal().mu == 0.01
+try:
+    sy.objective
+except AttributeError as error:
+    assert "no attribute 'objective'" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

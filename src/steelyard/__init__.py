@@ -60,6 +60,9 @@ _HOMES = {
     "weigh": "functional",
 }
 
+# Packages of their own, such as `sy.objectives`.
+_PACKAGES = {"attacks", "combining", "engines", "flower", "objectives", "observers", "sharing", "weighing"}
+
 __all__ = [
     "Algorithm",
     "Client",
@@ -90,7 +93,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("flower", "observers"):  # packages of their own
+    if name in _PACKAGES:
         return importlib.import_module(f"steelyard.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'steelyard' has no attribute {name!r}")
@@ -99,4 +102,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, *_PACKAGES})

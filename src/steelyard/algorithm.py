@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.combining import Combiner, ProductCombiner
-from steelyard.components import Choice, as_choice, build, component, settings_object
+from steelyard.components import Choice, as_choice, build_given, component, settings_object
 from steelyard.errors import InputError
 from steelyard.metrics.own import OwnMetrics
 from steelyard.objectives import Objective
@@ -137,7 +137,7 @@ class Algorithm:
 def _objective(value: Any) -> Objective:
     """An objective: itself, by name, or any loss of (outputs, targets)."""
     if isinstance(value, str | Mapping):  # a name outside the package may be that of a loss, too
-        value = build("objectives", as_choice("objective", value))
+        value = build_given("objectives", as_choice("objective", value))
     found: Objective = component("objective", "objectives", Objective, as_objective(value))
     return found
 

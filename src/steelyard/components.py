@@ -182,6 +182,12 @@ def build(family: str, choice: Mapping[str, Any], **context: Any) -> Any:
     return factory(**arguments)
 
 
+def build_given(family: str, choice: Mapping[str, Any]) -> Any:
+    """`build` for a choice from Python, where text for a number is a mistake; on a command line it is not."""
+    _check_numbers(f"{FAMILIES[family].noun} {choice['name']!r}", choice, complete(family, choice))
+    return build(family, choice)
+
+
 def component(field: str, family: str, kind: type, value: Any) -> Any:
     """An object of a family: itself, or what a name or a table such as `{"name": "krum", "f": 2}` stands for.
 
@@ -195,7 +201,7 @@ def component(field: str, family: str, kind: type, value: Any) -> Any:
     if not isinstance(value, str | Mapping):
         raise _wrong(field, f"a name, a table with a name, or an object of type {kind.__name__}", value)
     choice = as_choice(field, value)
-    found = build(family, choice)
+    found = build_given(family, choice)
     if not isinstance(found, kind):
         made = type(found).__name__
         raise InputError(
@@ -210,7 +216,20 @@ def settings_object(field: str, kind: type, value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise _wrong(field, f"a table of settings, or an object of type {kind.__name__}", value)
-    return kind(**resolve(field, kind, value))
+    settings = resolve(field, kind, value)
+    _check_numbers(field, value, settings)
+    return kind(**settings)
+
+
+def _check_numbers(what: str, given: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
+    """Refuse text, and truth values, that were read as numbers."""
+    for key, value in given.items():
+        found = resolved[key]
+        if isinstance(value, Mapping) and isinstance(found, Mapping):
+            _check_numbers(_place(what, key), value, found)
+        elif isinstance(value, str | bool) and type(found) in {bool, int, float} - {type(value)}:
+            wanted = "True or False" if isinstance(found, bool) else "a number"
+            raise InputError(f"{_place(what, key)} must be {wanted}, not {value!r}.")
 
 
 def choice_of(family: str, value: Any) -> dict[str, Any] | None:

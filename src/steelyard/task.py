@@ -40,9 +40,10 @@ class Task:
     itself, or its `logits`."""
     class_dim: int | None = None
     """Where the classes are in predictions for tokens or pixels: 1, as in torch's cross-entropy, or -1. None:
-    found from the shapes of the first batch."""
+    found from the first batch."""
     ignore_index: int = -100
-    """Tokens or pixels with this class number are not scored."""
+    """Tokens or pixels with this class number are not scored. By default it is that of the objective, if this
+    is an `nn.CrossEntropyLoss`."""
     columns: Sequence[str] | None = None
     """The columns of data frames in the order of the model's inputs, without targets. None: as in the first
     client's frame. Real sites, which do not see each other's frames, need it."""
