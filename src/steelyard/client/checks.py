@@ -126,7 +126,8 @@ def _targets_of_many(data: AnyExamples, targets: Any) -> Any:
         return targets
     if isinstance(data, Examples | ArrayExamples):
         return data.labels
-    return first_batch(data, MANY)[1] if targets.is_floating_point() else targets
+    may_be_labels = targets.is_floating_point() and are_labels(targets)
+    return first_batch(data, MANY)[1] if may_be_labels else targets
 
 
 def _joined_labels(targets: Any, others: Iterable[Client]) -> Any:
