@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -188,3 +189,11 @@ def _is_slip(given: str, name: str) -> bool:
 def _alike(given: str, names: Mapping[str, str]) -> list[str]:
     close = get_close_matches(given, names.values(), n=1, cutoff=ALIKE) if len(given) >= MIN_ALIKE else []
     return [option for option, name in names.items() if name in close][:1]
+
+
+def warn_caller(message: str, category: type[SteelyardWarning] = SteelyardWarning) -> None:
+    """Warn at the line of the user's code that called steelyard."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "steelyard":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -1,6 +1,5 @@
 """Go on with a run: after an interruption, or for more rounds."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from steelyard.client.models import ClientModels
 from steelyard.client.private_state import PrivateStates
 from steelyard.components import Choice
 from steelyard.engines.base import on_one_thread
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError, warn_caller
 from steelyard.observers.base import named_observers
 from steelyard.runnable import Runnable
 from steelyard.runs.folder import SPEC
@@ -37,7 +36,7 @@ class Resumable(Runnable):
         self,
         run: str | Path | Run | Result,
         *observers: Observer | Choice,
-        rounds: int | None = None,
+        rounds: int | str | None = None,
         out: str | Path | None = None,
         recorder: Recorder | str | Path | None = None,
         anyway: bool = False,
@@ -50,6 +49,7 @@ class Resumable(Runnable):
         unbroken one; a finished one is read back. With `rounds`, it is trained on until this round, with the
         bits of a run that was planned so, as far as nothing depends on the plan: the last planned round is
         always scored, and a learning rate or objective may follow the share of rounds that are done.
+        `rounds="+10"` is ten more than are done.
 
         A recorded run is recorded further in its folder; one that was not can be recorded from now on, with
         `out` or `recorder` as in `run`: its rounds so far are part of the record.
@@ -59,14 +59,15 @@ class Resumable(Runnable):
         the code and attributes of your own losses, metrics, schedules and other objects. Not compared are the
         contents of data, and what your code uses from elsewhere: global variables, other functions, files.
         """
-        planned, called = self._until(rounds), check_callbacks(callbacks)
-        watching = named_observers(observers)
+        watching, called = named_observers(observers), check_callbacks(callbacks)
         if isinstance(run, Result) and run.path is None:
+            planned = self._until(rounds, run.state.round)
             changed = planned._changes_since(run, anyway)
             kept = planned._recorder(out, recorder)
             result = planned._resume_result(run, watching, kept, called, progress, changed)
         elif out is None and recorder is None:
             found = Run(run.path if isinstance(run, Run | Result) and run.path else str(run))
+            planned = self._until(rounds, found.last_round())
             result = planned._resume_folder(found, watching, called, progress, rounds is not None, anyway)
         else:
             raise InputError("the run goes on in its folder; leave out `out` and `recorder`.")
@@ -96,7 +97,8 @@ class Resumable(Runnable):
         if reopened is None:
             return self.read_result(run)
         recorder, state, changed, problems = reopened
-        _warn(*changed, *problems)
+        for note in (*changed, *problems):
+            warn_caller(note)
         if changed:
             recorder.note(anyway="; ".join(changed), **{SETTINGS: to_json(self.settings())})
         state = state and (replace(state, stale=0) if more else state)  # more rounds have new patience
@@ -112,7 +114,8 @@ class Resumable(Runnable):
         changed: Sequence[str],
     ) -> Result:
         """Go on with a run that is in memory."""
-        _warn(*changed)
+        for note in changed:
+            warn_caller(note)
         if recorder is not None:
             for round in before.as_rounds():
                 recorder(round)
@@ -170,9 +173,3 @@ class Resumable(Runnable):
         states = self.recorded_states(run)
         states.read(state.round)
         return states
-
-
-def _warn(*notes: str) -> None:
-    """Warn where `resume` was called."""
-    for note in notes:
-        warnings.warn(note, SteelyardWarning, stacklevel=4)

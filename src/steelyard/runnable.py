@@ -1,6 +1,7 @@
 """Run a federation, and record it."""
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -89,7 +90,7 @@ class Runnable(ABC):
         out: str | Path | None = None,
         recorder: Recorder | str | Path | None = None,
         state: FederationState | None = None,
-        rounds: int | None = None,
+        rounds: int | str | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
         progress: bool = True,
     ) -> Result:
@@ -104,12 +105,12 @@ class Runnable(ABC):
             recorder: record the run in exactly this folder, or with this `Recorder`.
             state: go on from here (`result.state`). Where only the head is shared, use `resume`, which also
                 has the private layers of the clients.
-            rounds: until which round, instead of what the federation was made with.
+            rounds: until which round, instead of what the federation was made with; "+10": ten more.
             callbacks: more callbacks for this run only.
             progress: a bar in a notebook and, if the run takes more than a second, on a terminal;
                 `STEELYARD_PROGRESS=0` turns all bars off.
         """
-        planned, called = self._until(rounds), check_callbacks(callbacks)
+        planned, called = self._until(rounds, 0 if state is None else state.round), check_callbacks(callbacks)
         watching = named_observers(observers)
         goes_on = isinstance(recorder, Recorder) and recorder.is_resumed
         if state is not None and state.round and not goes_on:
@@ -153,13 +154,14 @@ class Runnable(ABC):
         path = None if recorder is None else recorder.path
         return replace(result, model_of=own, path=path, notices=participation.notices(), settings=settings)
 
-    def _until(self, rounds: int | None) -> Self:
-        """The same federation with another number of rounds."""
-        if rounds is None or rounds == self.rounds:
+    def _until(self, rounds: int | str | None, done: int) -> Self:
+        """The same federation with another number of rounds; "+10": ten after those that are `done`."""
+        until = done + _more_rounds(rounds) if isinstance(rounds, str) else rounds
+        if until is None or until == self.rounds:
             return self
         self.settings()  # read before the copy, which then knows them
         planned = copy.copy(self)
-        planned.rounds = rounds
+        planned.rounds = until
         planned.check_rounds()
         return planned
 
@@ -232,6 +234,14 @@ class Runnable(ABC):
                 yield StateFiles(folder / PRIVATE)
         else:
             yield MemoryStates()
+
+
+def _more_rounds(text: str) -> int:
+    if not re.fullmatch(r"\+\d{1,9}", text, re.ASCII):
+        raise InputError(
+            f'rounds must be a whole number or, for more rounds, a text such as "+10", not {text!r}.'
+        )
+    return int(text)
 
 
 def _not_recorded(client: ClientId) -> nn.Module:

@@ -112,9 +112,13 @@ def test_without_validation_data_test_data_decide_with_one_warning(
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         assert judged(Selection(patience=3), metrics, metrics).monitor == name
-    wanted = [] if name == "loss" else [SelectionWarning]
-    assert [each.category for each in found] == wanted
-    assert all(f"'{name}' on test data" in str(each.message) for each in found)
+    assert [each.category for each in found] == [SelectionWarning]
+    on = "training data, because there are no others" if name == "loss" else "test data"
+    assert f"'{name}' on {on}" in str(found[0].message)
+
+
+def test_the_training_loss_is_monitored_without_a_word_if_it_is_named() -> None:
+    assert judged(Selection("loss"), {}).monitor == "loss"
 
 
 def test_with_validation_data_nothing_warns_and_test_data_do_not_decide() -> None:

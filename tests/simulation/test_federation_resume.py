@@ -127,7 +127,7 @@ def test_a_finished_run_is_read_back_and_not_changed(tmp_path: Path) -> None:
         ({"test": None}, "test examples was 60, now None"),
         ({"algorithm": {"weighing": "uniform"}}, "weighing was Samples, now Uniform"),
         ({"adversaries": {"oslo": "sign-flip"}}, r"adversaries\.oslo was not set, now SignFlip"),
-        ({"engine": "vectorized"}, "engine was serial, pool, ray, now vectorized"),
+        ({"engine": "vectorized"}, "engine was serial, pool or ray, now vectorized"),
         ({"model": linear()}, "model was "),
     ],
 )
@@ -387,6 +387,25 @@ def test_another_number_of_rounds_must_be_meant(tmp_path: Path) -> None:
         federation().resume(tmp_path / "run", rounds=5)
     with pytest.raises(InputError, match="rounds must be at least 1, not 0"):
         federation().run(rounds=0)
+
+
+def test_a_shorter_federation_says_how_to_read_or_train_on_a_longer_run(tmp_path: Path) -> None:
+    federation().run(recorder=tmp_path / "run")
+    with pytest.raises(InputError, match=r"has 6 rounds already, and this federation has 3; .*`rounds=16`"):
+        federation(rounds=3).resume(tmp_path / "run")
+
+
+def test_more_rounds_are_counted_from_those_that_are_done(tmp_path: Path) -> None:
+    whole = bits(federation(rounds=6).run().model)
+    first = federation(rounds=4).run()
+    assert bits(federation(rounds=4).resume(first, rounds="+2").model) == whole
+    assert bits(federation(rounds=4).run(state=first.state, rounds="+2").model) == whole
+    federation().run(recorder=tmp_path / "run", rounds="+4")
+    found = federation().resume(tmp_path / "run", rounds="+2")
+    assert (found.state.round, bits(found.model)) == (6, whole)
+    for text in ("2", "+", "-2", "+2.5", "more"):
+        with pytest.raises(InputError, match='or, for more rounds, a text such as "\\+10", not'):
+            federation().run(rounds=text)
 
 
 def test_a_run_that_lost_its_patience_gets_more_of_it_with_more_rounds(tmp_path: Path) -> None:

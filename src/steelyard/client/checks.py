@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from steelyard.client.containment import run_contained
 from steelyard.client.models import model_of
 from steelyard.client.task_fitting import are_labels, fit_task
-from steelyard.data.arrays import BYTES_OF_ITEMS, warn_caller
+from steelyard.data.arrays import BYTES_OF_ITEMS
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, StreamExamples
-from steelyard.errors import InputError
+from steelyard.errors import InputError, warn_caller
 from steelyard.objectives import Auto, Objective
 from steelyard.objectives.wrapper import Wrapper
 from steelyard.seeds import seeded

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from steelyard.client.checks import own_test
 from steelyard.data.array_examples import float_tables, is_finite
-from steelyard.data.arrays import warn_caller
 from steelyard.data.clients import Client
 from steelyard.data.examples import AnyExamples, ArrayExamples, Examples, count_unusable
+from steelyard.errors import warn_caller
 
 MAX_NAMED = 3  # sets that a warning names
 

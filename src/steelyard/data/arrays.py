@@ -1,6 +1,5 @@
 """From arrays of the user's own to examples: lengths, types, bytes, and arrays in files."""
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 from steelyard.data.array_examples import ArrayExamples, Examples
 from steelyard.data.batches import has_bytes, in_sentence, leaves, whole_as_int64
 from steelyard.data.data_frames import is_frame, is_series, matrix_of, targets_of
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError, warn_caller
 
 BYTES = (
     "the inputs are bytes and reach the model as floats from 0 to 255; for pixels, divide them by 255, or "
@@ -138,11 +137,3 @@ def _numbers(given: Any, usual: float) -> tuple[float, ...]:
     if given is None:
         return (usual,)
     return tuple(torch.as_tensor(given, dtype=torch.float64).flatten().tolist())
-
-
-def warn_caller(message: str) -> None:
-    """Warn at the line of the user's code that called steelyard."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "steelyard":
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, SteelyardWarning, stacklevel=level)

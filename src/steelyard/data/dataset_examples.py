@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import default_collate
 
-from steelyard.data.arrays import BYTES_OF_ITEMS, warn_caller
+from steelyard.data.arrays import BYTES_OF_ITEMS
 from steelyard.data.batches import Batch, as_inputs, cast, cast_all, has_bytes, in_sentence, leaves, split
-from steelyard.errors import InputError
+from steelyard.errors import InputError, warn_caller
 from steelyard.seeds import seeded
 
 Collate = Callable[[list[Any]], Any]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steelyard.data.arrays import warn_caller
 from steelyard.data.batches import (
     Batch,
     as_inputs,
@@ -23,7 +22,7 @@ from steelyard.data.batches import (
     split_dict,
 )
 from steelyard.data.dataset_examples import Collate, collated, joined_labels
-from steelyard.errors import InputError
+from steelyard.errors import InputError, warn_caller
 from steelyard.seeds import seeded
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ def in_words(model: nn.Module) -> str:
 
 def _engine(engine: Engine) -> str:
     name, device = kebab(type(engine).__name__), getattr(engine, "device", "cpu")
-    return ", ".join(SAME_BITS) if name in SAME_BITS else name if device == "cpu" else f"{name} on {device}"
+    return "serial, pool or ray" if name in SAME_BITS else name if device == "cpu" else f"{name} on {device}"
 
 
 def _models(workload: Workload) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The life of an observer: it may be told how a run begins, then every round, then how the run ended."""
 
 import logging
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -9,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from steelyard.components import Choice, as_choice, build
-from steelyard.errors import InputError, ObserverWarning
+from steelyard.errors import InputError, ObserverWarning, warn_caller
 from steelyard.observers.facts import RunFacts
 from steelyard.runs.reader import Run
 from steelyard.runs.writer import status_after
@@ -151,4 +150,4 @@ class _Guarded:
         self.active = False
         name, reason = type(self.tracker).__name__, one_line(f"{type(error).__name__}: {error}")
         text = f"the observer {name} failed, and the run goes on without it ({reason})."
-        warnings.warn(text, ObserverWarning, stacklevel=5)
+        warn_caller(text, ObserverWarning)

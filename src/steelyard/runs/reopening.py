@@ -30,6 +30,11 @@ def is_finished(run: Run) -> bool:
 def goes_on(run: Run, rounds: int, asked: bool) -> bool:
     """Whether a finished run is to be trained on, until a later round. `asked`: the user said until when."""
     planned, done = run.meta.get("rounds"), run.last_round()
+    if not asked and rounds < done:
+        raise InputError(
+            f"{run.path} has {done} rounds already, and this federation has {rounds}; to train it on, pass "
+            f"`rounds={done + 10}`; to read it, use `steelyard.Run`."
+        )
     if not asked and planned is not None and int(planned) != rounds:
         raise InputError(
             f"{run.path} was to have {planned} rounds, and this federation has {rounds}: pass "

@@ -1,13 +1,12 @@
 """Do the clients fit together? Checked from their profiles before the first round."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError, warn_caller
 from steelyard.layout import Layout
 from steelyard.sites import Profile, Sites
 from steelyard.types import ClientId
@@ -48,7 +47,7 @@ def fitting_profiles(
         text = f"client {client!r} {(_heads if is_head else _tensors)(profiles[client].shapes, shapes)}"
         if not fitting:
             raise InputError(f"{text}; all must agree.")
-        warnings.warn(f"{text}: its updates will be rejected.", SteelyardWarning, stacklevel=5)
+        warn_caller(f"{text}: its updates will be rejected.")
     return fitting
 
 

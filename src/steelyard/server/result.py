@@ -1,7 +1,6 @@
 """The result of a run."""
 
 import importlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import Any, overload
 
 from torch import nn
 
-from steelyard.errors import InputError, ParticipationWarning, SteelyardWarning
+from steelyard.errors import InputError, ParticipationWarning, warn_caller
 from steelyard.frames import frame, to_pandas
 from steelyard.server.result_html import result_html
 from steelyard.server.selection import Best
@@ -139,18 +138,19 @@ class Result:
         """Print what `steelyard show` prints: who counted, how much and why, and the scores."""
         importlib.import_module("steelyard.report.results").show_result(self)  # a layer above this one
 
-    def warn(self, stacklevel: int = 2) -> None:
+    def warn(self) -> None:
         """Issue the warnings of the run."""
         for text in self.warnings:
-            warnings.warn(text, SteelyardWarning, stacklevel + 1)
+            warn_caller(text)
         for text in self.notices:
-            warnings.warn(text, ParticipationWarning, stacklevel + 1)
+            warn_caller(text, ParticipationWarning)
 
     def __repr__(self) -> str:
         parts = [f"{self.state.round} rounds", f"a model of type {type(self.model).__name__}"]
         parts += [self.best.text] if self.best else []
         parts += [f"recorded in {self.path}"] if self.path else []
-        parts += [f"warnings: {len(self.warnings)}"] if self.warnings else []
+        count = len(self.warnings) + len(self.notices)
+        parts += [f"warnings: {count}"] if count else []
         return f"Result({', '.join(parts)})"
 
     def _repr_html_(self) -> str:

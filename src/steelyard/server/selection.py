@@ -6,7 +6,6 @@ client can lie about its scores, as about everything: only a set of the server's
 """
 
 import math
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from steelyard.errors import InputError, SelectionWarning
+from steelyard.errors import InputError, SelectionWarning, warn_caller
 from steelyard.metrics import named
 from steelyard.metrics.named import Mode
 from steelyard.metrics.own import NO_METRICS, OwnMetrics
@@ -142,8 +141,8 @@ class Selection:
         """The metric to monitor, by the name that it has here; empty if it is not there yet."""
         usable = [each for each in metrics if self.validation is None or each.startswith(PREFIX)]
         name = next((each for each in self._names() if each in usable), "")
-        if name and self.validation is None and name not in trained:
-            warnings.warn(_on_test(name, self.patience), SelectionWarning, stacklevel=2)
+        if name and self.validation is None and (name not in trained or self.monitor is None):
+            warn_caller(_on_data(name, name in trained, self.patience), SelectionWarning)
         may_come = not all_answered or "unscored" in metrics or f"{PREFIX}unscored" in metrics
         if not (name or may_come) and (self.monitor is not None or usable):
             raise _missing(self.monitor, round, usable, self.validation is not None)
@@ -204,11 +203,16 @@ def _plain(metric: str) -> str:
     return name
 
 
-def _on_test(name: str, patience: int | None) -> str:
+def _on_data(name: str, on_training: bool, patience: int | None) -> str:
     what = "the best round is" if patience is None else "the best round and the last one are"
+    why = (
+        "training data, because there are no others"
+        if on_training
+        else "test data, so the score of the chosen model on them is too good"
+    )
     return (
-        f"{what} chosen by {name!r} on test data, so the score of the chosen model on them is too good; "
-        "set validation=0.1 to choose on a share of each client's training data, or give validation=(x, y)."
+        f"{what} chosen by {name!r} on {why}; set validation=0.1 to choose on a share of each client's "
+        "training data, or give validation=(x, y)."
     )
 
 

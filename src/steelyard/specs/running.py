@@ -1,6 +1,5 @@
 """Run a spec, or resume a recorded run."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 
 import steelyard
 from steelyard.components import Choice
-from steelyard.errors import InputError, SteelyardWarning
+from steelyard.errors import InputError, warn_caller
 from steelyard.observers.base import named_observers
 from steelyard.runs import reopening
 from steelyard.runs.folder import SPEC
@@ -48,7 +47,7 @@ def run(
     named = (*named_observers(observers), *build_observers(resolved))
     if not isinstance(spec, Spec):  # a spec that a program made is as it should be
         for text in spec_warnings(resolved):
-            warnings.warn(text, SteelyardWarning, stacklevel=2)
+            warn_caller(text)
     recorder = None if out is None else recorder_for(resolved, Path(out))
     return federation.run(*named, recorder=recorder, callbacks=callbacks, progress=progress)
 
@@ -72,7 +71,7 @@ def resume(
     if reopened is None:
         return _read_result(Run(path), trust)
     for note in reopened.notes:
-        warnings.warn(note, stacklevel=2)
+        warn_caller(note)
     return _continue(reopened, watching, progress, callbacks)
 
 
