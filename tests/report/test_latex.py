@@ -29,10 +29,14 @@ def test_a_comparison_has_a_row_for_each_spec() -> None:
     )
 
 
-def test_a_grid_has_a_tabular_for_each_panel() -> None:
+def test_a_grid_has_a_tabular_with_a_title_for_each_panel_and_the_worst_of_each_row() -> None:
     entries = {("p", "r", "c"): Entry(0.5, 0.1), ("q", "r", "c"): Entry(error="it broke")}
     text = grid_latex(GridResults("accuracy", ("p", "q"), ("r",), ("c",), entries))
     assert text.count(r"\begin{tabular}") == 2
     assert r"r & 0.50 $\pm$ 0.10 \\" in text
     assert r"r & failed \\" in text
-    assert r"\multicolumn" not in text
+    assert r"\multicolumn{2}{l}{accuracy; q} \\" in text
+    entries = {("", "r", "c"): Entry(0.5, 0.1), ("", "r", "d"): Entry(0.25)}
+    text = grid_latex(GridResults("accuracy", ("",), ("r",), ("c", "d"), entries))
+    assert r" & c & d & worst \\" in text
+    assert r"r & 0.50 $\pm$ 0.10 & 0.25 & 0.25 \\" in text

@@ -153,7 +153,8 @@ def test_skipped_rounds_are_named_and_are_not_the_fault_of_their_clients() -> No
 def test_a_python_run_warns_of_a_client_with_broken_data() -> None:
     inputs, labels = data(12, 0)
     clients = {"oslo": (inputs * math.nan, labels), "turin": data(12, 1), "porto": data(12, 2)}
-    run = sy.Federation(clients, nn.Linear(2, 3), rounds=3, engine=Serial()).run
+    with pytest.warns(SteelyardWarning, match=r"^12 of 12 examples of the training data of client 'oslo'"):
+        run = sy.Federation(clients, nn.Linear(2, 3), rounds=3, engine=Serial()).run
     with pytest.warns(ParticipationWarning, match=r"^client 'oslo' was rejected or failed in 3 of 3 rounds"):
         result = run()
     assert result.warnings == ()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -13,6 +14,8 @@ from rich.text import Text
 from steelyard.report.progress import Headline, Pace, drawn
 from steelyard.studies.grid_results import Entry, GridResults, Worst, number
 from steelyard.texts import csv_text
+
+LONGEST = 12  # characters in a line of a column's heading
 
 
 @contextmanager
@@ -50,7 +53,8 @@ def _panel_table(results: GridResults, panel: str) -> Table:
     for column in results.columns:
         entries = [results.entry(panel, row, column) for row in results.rows]
         widest = max(len("failed" if entry.error else number(entry.mean)) for entry in entries)
-        table.add_column(Text(column, overflow="fold"), justify="right", min_width=widest)
+        heading = "\n".join(wrap(column, LONGEST))  # at hyphens, where it is long
+        table.add_column(Text(heading, overflow="fold"), justify="right", min_width=widest)
     if results.has_worst:
         table.add_column("  worst", header_style="bold", no_wrap=True, min_width=14)
     for row in results.rows:

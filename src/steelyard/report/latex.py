@@ -27,10 +27,15 @@ def latex_text(text: str) -> str:
 
 
 def latex_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], above: tuple[str, int] | None = None
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    above: tuple[str, int] | None = None,
+    title: str = "",
 ) -> str:
     """A tabular; the first column has names, the others numbers. `above` is a heading over some columns."""
     lines = [r"\begin{tabular}{l" + "r" * (len(headings) - 1) + "}", r"\toprule"]
+    if title:
+        lines += [rf"\multicolumn{{{len(headings)}}}{{l}}{{{latex_text(title)}}} \\", r"\midrule"]
     if above is not None and above[0]:
         text, count = above
         lines += [
@@ -48,17 +53,21 @@ def comparison_latex(rows: Sequence[dict[str, Any]], metrics: Sequence[str]) -> 
 
 
 def grid_latex(results: GridResults) -> str:
-    """One tabular for each panel; mean ± standard deviation over the seeds."""
-    parts = [PACKAGE, f"% {results.caption}"]
+    """One tabular for each panel; mean ± standard deviation over the seeds, and the worst of each row."""
+    parts, above = [PACKAGE], (results.column_key, len(results.columns))
+    headings = [results.row_key, *results.columns, *(["worst"] if results.has_worst else [])]
     for panel in results.panels:
-        parts += [f"% {' '.join(plain(results.title(panel)).split())}"] if panel else []
-        rows = [
-            [row, *(entry_text(results.entry(panel, row, column)) for column in results.columns)]
-            for row in results.rows
-        ]
-        above = (results.column_key, len(results.columns))
-        parts.append(latex_table([results.row_key, *results.columns], rows, above))
+        title = results.caption + (f"; {results.title(panel)}" if panel else "")
+        rows = [_grid_row(results, panel, row) for row in results.rows]
+        parts.append(latex_table(headings, rows, above, title))
     return "\n".join(parts)
+
+
+def _grid_row(results: GridResults, panel: str, row: str) -> list[str]:
+    cells = [entry_text(results.entry(panel, row, column)) for column in results.columns]
+    worst = results.worst(panel, row) if results.has_worst else None
+    last = "–" if worst is None else "failed" if worst.value is None else number(worst.value)
+    return [row, *cells, *([last] if results.has_worst else [])]
 
 
 def entry_text(entry: Entry) -> str:
