@@ -1,6 +1,6 @@
 """Terminal output: tables of runs that have finished. `progress` shows a run that goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -184,14 +184,20 @@ SCORES = {
 
 
 def _scores(metrics: dict[str, float], own_metrics: Sequence[str]) -> Text:
-    shown = next((labels for name, labels in SCORES.items() if name in metrics), {})
-    own = [name if name in metrics else f"client_{name}" for name in own_metrics[:MAX_OWN]]
-    shown = shown | {name.replace("_", " "): name for name in own}
-    values = [(label, metrics[key]) for label, key in shown.items() if key in metrics]
-    parts = [
-        part for label, value in values for part in ((f"{label}  ", "dim"), (f"{value:.4f}", "bold"), "    ")
+    """The scores of the task, and on a line below them the user's own."""
+    usual = next((labels for name, labels in SCORES.items() if name in metrics), {})
+    names = [name if name in metrics else f"client_{name}" for name in own_metrics[:MAX_OWN]]
+    own = {name.replace("_", " "): name for name in names}
+    return Text("\n").join(line for labels in (usual, own) if (line := _values(labels, metrics)))
+
+
+def _values(labels: Mapping[str, str], metrics: Mapping[str, float]) -> Text:
+    pairs = [
+        Text.assemble((f"{label}  ", "dim"), (f"{metrics[key]:.4f}", "bold"))
+        for label, key in labels.items()
+        if key in metrics
     ]
-    return Text.assemble(*parts[:-1])
+    return Text("    ").join(pairs)
 
 
 def _number(value: int | None) -> str:
