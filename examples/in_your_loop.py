@@ -1,7 +1,7 @@
 """steelyard's rules inside another framework: arrays from clients in, the next model out.
 
-Clients of Flower and NVFlare send dictionaries of numpy arrays. `merge` works on those; README.md shows how
-to call it from either framework. Here plain functions take the place of the framework.
+Clients of Flower and NVFlare send dictionaries of numpy arrays. `merge` works on those;
+docs/own_loop.md shows how to call it from either. Here plain functions take the place of the framework.
 
 python examples/in_your_loop.py
 """

@@ -1,9 +1,11 @@
-"""What the README and the page about bringing your own show works."""
+"""What the README and the pages in docs/ show works."""
 
+import copy
 import re
 import runpy
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,14 +16,22 @@ import torch
 
 import steelyard as sy
 from steelyard import components
+from steelyard.cli.catalogue import KINDS
 from steelyard.specs.schema import load_spec
 from steelyard.specs.sources import parse_override, presets
 from steelyard.studies.grid import read_grid
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-PAGE = (ROOT / "docs" / "bring_your_own.md").read_text("utf-8")
+DOCS = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+PAGE = DOCS["bring_your_own.md"]
+
+
+def blocks(text: str, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+PYTHON = [block for text in (README, *DOCS.values()) for block in blocks(text) if text is not DOCS["api.md"]]
 BEGIN, *SHOWN = re.findall(
     r"^(#+ [^\n]+)\n(?:(?!^#).)*?```python\n(.*?)```", PAGE, flags=re.DOTALL | re.MULTILINE
 )
@@ -32,8 +42,8 @@ def test_the_two_commands_come_first() -> None:
 
 
 def test_the_specs_shown_are_valid() -> None:
-    blocks = re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
-    hostile, whole = (load_spec(tomllib.loads(block)) for block in blocks)
+    shown = [*blocks(README, "toml"), *blocks(DOCS["specs.md"], "toml")]
+    hostile, whole = (load_spec(tomllib.loads(block)) for block in shown)
     assert (hostile.adversaries.count, hostile.adversaries.attack["scale"]) == (4, 2.0)
     assert whole.objective["name"] == "proximal"
     assert whole.data.partition["alpha"] == 0.1
@@ -60,7 +70,7 @@ def test_the_runs_shown_have_valid_specs() -> None:
 
 
 def test_the_python_shown_exists() -> None:
-    for name in re.findall(r"\bsy\.(\w+)", README + PAGE):
+    for name in re.findall(r"\bsy\.(\w+)", README + "".join(DOCS.values())):
         assert hasattr(sy, name)
 
 
@@ -83,7 +93,7 @@ def test_what_the_page_shows_works_in_ten_lines(
 
 
 def test_the_spec_of_the_page_is_valid() -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    (block,) = blocks(PAGE, "toml")
     spec = load_spec(tomllib.loads(block))
     assert spec.metrics["top3"]["k"] == 3
     assert spec.training["schedule"] == {**spec.training["schedule"], "name": "cosine", "warmup": 2}
@@ -91,7 +101,7 @@ def test_the_spec_of_the_page_is_valid() -> None:
 
 
 def test_links_to_files_and_headings_lead_somewhere() -> None:
-    for text, folder in ((README, ROOT), (PAGE, ROOT / "docs")):
+    for text, folder in ((README, ROOT), *((text, ROOT / "docs") for text in DOCS.values())):
         for link in re.findall(r"\]\(([^)]+)\)", text):
             path, _, anchor = link.partition("#")
             if path.startswith("http"):
@@ -102,6 +112,72 @@ def test_links_to_files_and_headings_lead_somewhere() -> None:
                 page = text if target is None else target.read_text("utf-8")
                 titles = re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)
                 assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_quickstart_learns_in_ten_lines_and_says_what_it_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (block,) = (each for each in blocks(README) if "def hospital" in each)
+    lines = [line for line in block.splitlines() if line.strip() and "import" not in line]
+    assert len(lines) <= 10
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["result"].accuracy > 0.85
+    assert not names["result"].warnings
+    assert "lyon counted for" in capsys.readouterr().out
+
+
+def test_the_quickstart_comes_before_the_rest_and_claims_no_registry() -> None:
+    assert re.findall(r"^## (.*)$", README, flags=re.MULTILINE)[0] == "Quickstart"
+    assert "pip install ." in README
+    assert not re.search(r"pip install \"?steelyard", README + "".join(DOCS.values()))
+
+
+def test_the_posteriors_and_the_heads_shown_train() -> None:
+    x, y = torch.randn(20, 4), torch.arange(20) % 3
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 3))
+    shared = {"clients": {"oslo": (x, y), "turin": (x, y)}, "my_model": net, "weights": [0.5, 0.5], "sy": sy}
+    shared |= {"means": torch.randn(2, 5), "variances": torch.ones(2, 5)}
+    own = {"net1": net, "net2": copy.deepcopy(net), "x1": x, "x2": x, "y1": y, "y2": y, "sy": sy}
+    for page, names in (("posteriors.md", shared), ("heads.md", own)):
+        (block,) = blocks(DOCS[page])
+        exec(block, names)
+        assert names["result"].state.round == 30
+    assert shared["merged"].variance.shape == (5,)
+
+
+def test_the_partition_and_the_attack_shown_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, attack, program = blocks(DOCS["extending.md"])
+    (tmp_path / "mine.py").write_text(partition + attack)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        names: dict[str, Any] = {}
+        exec(program, names)
+        sizes = [row["num_examples"] for row in names["result"].clients if row["round"] == 1]
+        assert [round(after / before, 1) for before, after in pairwise(sizes)] == [1.5] * 4
+        assert sum(row["adversary"] for row in names["result"].clients) == 4 * 2
+    finally:
+        sys.modules.pop("mine", None)
+
+
+def test_what_the_run_provides_to_parts_is_what_the_page_says() -> None:
+    shown = {
+        "data.partition": "partitions",
+        "data.shift": "shifts",
+        "model": "models",
+        "metrics.NAME": "metrics",
+    }
+    rows = [line.split("|") for line in DOCS["extending.md"].splitlines() if line.startswith("| `")]
+    given = {row[1].strip(" `"): {*re.findall(r"`(\w+)`", row[3])} for row in rows}
+    for key, family in shown.items():
+        assert given[key] == components.FAMILIES[family].context
+
+
+def test_the_kinds_that_can_be_listed_are_in_the_readme() -> None:
+    for kind in KINDS:
+        assert f"`{kind}`" in README.replace("`steelyard list weighing`", "`weighing`"), kind
 
 
 def test_the_three_doors_shown_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +202,10 @@ def test_the_grid_shown_is_valid() -> None:
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.splitlines()[0])
 def test_the_python_shown_can_be_read(block: str) -> None:
-    compile(block, "README.md", "exec")
+    compile(block, "page", "exec")
 
 
-# Stand-ins for the frameworks: of each, what the README's class uses.
+# Stand-ins for the frameworks: of each, what the class that is shown uses.
 
 
 class Base:
@@ -173,7 +249,7 @@ def frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown_class(framework: str) -> Any:
-    """The README's class, with `merge` from the example that it is said to be in."""
+    """The class that is shown, with `merge` from the example that it is said to be in."""
     (block,) = (each for each in PYTHON if f"from {framework}." in each)
     names = {"merge": runpy.run_path(str(ROOT / "examples" / "in_your_loop.py"))["merge"]}
     exec(block, names)

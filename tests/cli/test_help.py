@@ -1,6 +1,7 @@
 """Help that teaches."""
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import typer
 from calls import output, steelyard
 
 from steelyard.cli import app
+from steelyard.cli.catalogue import KINDS
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -64,3 +66,25 @@ def test_without_a_command_there_is_help() -> None:
     text = result.stdout + result.stderr
     for name in ("run", "compare", "show", "list", "data"):
         assert f" {name} " in text
+
+
+def test_paragraphs_are_wrapped_at_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = [line.strip() for line in output(steelyard("grid", "--help")).splitlines()]
+    start = next(place for place, line in enumerate(lines) if line.startswith("Every cell is"))
+    end = lines.index("", start)
+    assert all(len(line) > 50 for line in lines[start : end - 1])  # no line is broken where the source was
+    assert 'preset = "fedavg"' in lines
+
+
+def test_settings_and_where_they_are_listed_are_in_the_help() -> None:
+    for words in ((), ("run",)):
+        text = " ".join(output(steelyard(*words, "--help")).split())
+        assert "steelyard spec" in text
+        assert "steelyard list" in text
+
+
+def test_list_alone_shows_the_kinds() -> None:
+    lines = output(steelyard("list")).splitlines()
+    assert all(any(line.startswith(f"{kind} ") for line in lines) for kind in KINDS)
+    assert [each["name"] for each in json.loads(output(steelyard("list", "--json")))["kinds"]] == list(KINDS)

@@ -33,7 +33,12 @@ BAD = {
     "a model of too few classes": (("run", "model=mine_for_cli:three_classes"), "only 3 outputs"),
     "a model that is not there": (("run", "model=mine_for_cli:nothing"), "cannot be imported"),
     "a model for other images": (("run", "model=light-cnn"), "light-cnn needs images"),
-    "a folder that is no run": (("show", "."), "is not a recorded run"),
+    "a folder that is no run": (("show", "."), ". is not a recorded run: it has no record.sqlite."),
+    "a folder that is not there": (("show", "gone"), "gone is not a recorded run: there is no such folder."),
+    "a folder of runs": (
+        ("show", "recorded"),
+        "recorded is not a recorded run: name one in it, such as recorded/b.",
+    ),
     "a model of no run": (("calibration", "."), "is not a recorded run"),
     "an unknown data set": (("data", "get", "mnits"), "did you mean 'mnist'?"),
     "a wrong split": (("data", "show", "data.partition=shads"), "did you mean 'shards'?"),
@@ -47,6 +52,9 @@ def test_bad_input_gets_one_sentence_and_code_2(
 ) -> None:
     (place / "broken.toml").write_text("rounds = = 3")
     (place / "binary.toml").write_bytes(b"\x89PNG\xff\xfe")
+    for name in ("a", "b"):
+        (place / "recorded" / name).mkdir(parents=True)
+        (place / "recorded" / name / "record.sqlite").touch()
     plain, as_json = steelyard(*arguments), steelyard(*arguments, "--json")
     for result in (plain, as_json):
         assert result.exit_code == 2

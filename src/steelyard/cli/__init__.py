@@ -43,7 +43,8 @@ app = typer.Typer(
     "[bold]steelyard run[/] trains ten clients, three of which send noise, under three weighing rules. "
     "It takes seconds and downloads nothing. "
     "[bold]steelyard list presets[/] shows what else is ready to run. Every setting can be changed:\n\n"
-    "[cyan]steelyard run fedprox data.dataset=mnist model=light-cnn rounds=50 training.lr=0.1[/]",
+    "[cyan]steelyard run fedprox data.clients=20 rounds=50 training.lr=0.05[/]\n\n"
+    "[bold]steelyard spec fedprox[/] prints all settings, and [bold]steelyard list[/] what they can be.",
 )
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
@@ -70,8 +71,10 @@ def run(
     FedAvg, IVAR-VB and majority, and shown side by side. Without a preset or file, settings change the
     defaults: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
 
-    Settings come from the defaults, then the preset, then the file, then the command line. All of them are
-    recorded as [cyan]spec.toml[/], which can itself be run.
+    Settings are words such as rounds=50 or training.lr=0.1, without dashes: [bold]steelyard spec[/] prints
+    all of them, and [bold]steelyard list[/] what they can be. They come from the defaults, then the preset,
+    then the file, then the command line. All of them are recorded as [cyan]spec.toml[/], which can itself be
+    run.
 
     [dim]Examples:[/]
 
@@ -174,26 +177,29 @@ def resume(
     exit_if_warned(path)
 
 
-app.command()(compare)
-app.command()(grid)
-app.command()(calibration)
-app.command()(report)
-app.command()(reproduce)
-app.command()(trust)
-
-
 @app.command()
 @guarded
 def show(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     as_json: Json = False,
 ) -> None:
-    """Show a recorded run: the weight and accuracy of each client, and the model's scores."""
+    """Show a recorded run: who counted, how much and why, and the model's scores.
+
+    [dim]Example:[/]
+
+        steelyard show runs/20261115-220936-fedavg-s0
+    """
     _show_run(path, as_json)
 
 
+app.command()(report)
 app.command()(page)
+app.command()(compare)
+app.command()(grid)
+app.command()(calibration)
+app.command()(reproduce)
 app.command("list")(list_)
+app.command()(trust)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,43 +8,55 @@ from steelyard.cli.shared import Json, guarded, show_values
 from steelyard.errors import InputError, unknown
 
 # The families of components (not imported here, because it is slow), and what is no family.
-KINDS = (
-    "weighing",
-    "objectives",
-    "schedules",
-    "combining",
-    "sharing",
-    "attacks",
-    "datasets",
-    "partitions",
-    "shifts",
-    "models",
-    "engines",
-    "observers",
-    "presets",
-    "training",
-    "server",
-    "metrics",
-    "scores",
-)
+KINDS = {
+    "presets": "experiments that are ready to run",
+    "weighing": "how much each client counts",
+    "combining": "how updates are merged",
+    "objectives": "what a client minimises",
+    "sharing": "what travels",
+    "training": "settings of local training",
+    "schedules": "of the learning rate",
+    "server": "settings of the server",
+    "datasets": "built-in data sets",
+    "partitions": "how data are dealt to clients",
+    "shifts": "how inputs differ from client to client",
+    "models": "built-in models",
+    "attacks": "what hostile clients do",
+    "engines": "where clients are simulated",
+    "observers": "where rounds are shown or kept besides the record",
+    "metrics": "metrics that a spec can add",
+    "scores": "what the figures in the record mean",
+}
 
 
 @guarded
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(KINDS)}.")],
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help=f"{', '.join(KINDS)}.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what a spec can name, with settings and defaults.
+    """List what a spec can name, with settings and defaults; without KIND, the kinds that there are.
 
     A spec can also name your own rules, objectives, models and the rest: [cyan]my_package.module:factory[/].
+
+    [dim]Examples:[/]
+
+        steelyard list presets
+        steelyard list weighing
+        steelyard list training
     """
     from steelyard.report.terminal import catalogue
     from steelyard.specs import registry
     from steelyard.specs.sources import presets
 
-    if kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         raise _unknown_kind(kind)
-    if kind == "presets":
+    if kind is None:
+        kinds = [{"name": name, "about": about} for name, about in KINDS.items()]
+        heads = ("kind", "what it is")
+        show_values({"kinds": kinds}, lambda: catalogue("kinds", list(KINDS.items()), heads), as_json)
+    elif kind == "presets":
         members = [{"name": name, "about": table.get("about", "")} for name, table in presets().items()]
         rows = [(member["name"], member["about"]) for member in members]
         show_values(

@@ -37,7 +37,16 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PRESET | SPEC.toml | GRID.toml] [KEY=VALUE]...", hidden=True),
 ]
-Varies = Annotated[str | None, typer.Option(metavar="KEY=VALUE,VALUE...", help="A setting and its values.")]
+KEY_AND_VALUES = "KEY=VALUE,VALUE..."
+Rows = Annotated[
+    str | None, typer.Option(metavar=KEY_AND_VALUES, help="The setting that differs between rows.")
+]
+Columns = Annotated[
+    str | None, typer.Option(metavar=KEY_AND_VALUES, help="The setting that differs between columns.")
+]
+Panels = Annotated[
+    str | None, typer.Option(metavar=KEY_AND_VALUES, help="The setting that differs between tables.")
+]
 Seeds = Annotated[str | None, typer.Option(help="Training seeds, separated by commas.")]
 Metric = Annotated[
     str | None, typer.Option(help="Scores of the last round, separated by commas; accuracy if not set.")
@@ -59,9 +68,9 @@ Record = Annotated[bool, typer.Option(help="Record every cell as a run under --o
 @guarded
 def grid(
     words: Words = None,
-    rows: Varies = None,
-    columns: Varies = None,
-    panels: Varies = None,
+    rows: Rows = None,
+    columns: Columns = None,
+    panels: Panels = None,
     seeds: Seeds = None,
     metric: Metric = None,
     figure: Figure = None,

@@ -96,7 +96,8 @@ def one_target(words: Sequence[str] | None) -> tuple[str | None, dict[str, Any]]
     targets, overrides = split_words(words or [])
     if len(targets) > 1:
         raise InputError(
-            f"one preset or spec at a time, not {' and '.join(targets)}; `compare` takes several."
+            f"one preset or spec at a time, not {' and '.join(targets)}; settings are words such as "
+            "rounds=50, and `compare` takes several specs."
         )
     return (targets[0] if targets else None), overrides
 

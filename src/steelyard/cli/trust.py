@@ -12,7 +12,7 @@ from steelyard.errors import InputError
 @guarded
 def trust(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A folder.", show_default=False)
+        Path | None, typer.Argument(metavar="DIR", help="The folder to trust.", show_default=False)
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Do not trust this folder any longer.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Show the folders that are trusted.")] = False,

@@ -9,7 +9,8 @@ import typer
 LEVELS = (logging.INFO, logging.DEBUG)
 
 Verbose = Annotated[
-    int, typer.Option("-v", count=True, show_default=False, help="Say what happens; -vv says more.")
+    int,
+    typer.Option("-v", count=True, metavar="", show_default=False, help="Say what happens; -vv says more."),
 ]
 
 

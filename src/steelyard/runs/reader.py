@@ -31,7 +31,7 @@ class Run:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         if not (self.path / DATABASE).is_file():
-            raise InputError(f"{self.path} is not a recorded run: it has no {DATABASE}.")
+            raise InputError(f"{self.path} is not a recorded run: {_why_no_run(self.path)}.")
 
     @property
     def meta(self) -> dict[str, str]:
@@ -217,3 +217,10 @@ def runs_in(folder: Path) -> list[Run]:
     paths = sorted(path.parent for path in folder.glob(f"*/{DATABASE}"))
     runs = [Run(path) for path in paths if not path.name.startswith(".")]
     return [run for run in runs if run.is_readable()]
+
+
+def _why_no_run(path: Path) -> str:
+    if not path.exists():
+        return "there is no such folder"
+    runs = sorted(path.glob(f"*/{DATABASE}"))
+    return f"name one in it, such as {runs[-1].parent}" if runs else f"it has no {DATABASE}"
