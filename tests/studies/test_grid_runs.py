@@ -118,7 +118,7 @@ def test_runs_side_by_side_share_the_cores(
 ) -> None:
     """A worker process is limited to its share of the cores."""
     monkeypatch.setattr(parallel_runs, "cores", lambda: 4)
-    with parallel_runs._processes(workers) as pool:
+    with parallel_runs.processes(workers) as pool:
         assert pool.submit(os.getenv, CORES_VARIABLE).result() == str(each)
 
 

@@ -71,8 +71,8 @@ def run(
     FedAvg, IVAR-VB and majority, and shown side by side. Without a preset or file, settings change the
     defaults: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
 
-    Settings are words such as rounds=50 or training.lr=0.1, without dashes: [bold]steelyard spec[/] prints
-    all of them, and [bold]steelyard list[/] what they can be. They come from the defaults, then the preset,
+    Settings are words such as rounds=50 or training.lr=0.1, without dashes. All of them are printed by
+    [bold]steelyard spec[/], and what they can be by [bold]steelyard list[/]. They come from the defaults, then the preset,
     then the file, then the command line. All of them are recorded as [cyan]spec.toml[/], which can itself be
     run.
 
@@ -184,6 +184,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a recorded run: who counted, how much and why, and the model's scores.
+
+    The same and more, with figures, is on the page that [bold]steelyard report[/] writes.
 
     [dim]Example:[/]
 

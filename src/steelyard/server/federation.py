@@ -108,15 +108,16 @@ class Federation:
         """Run to the end, from the beginning or from a state."""
         state, keeper = self.selection.begin(state or self.init()), keeper or InMemory()
         keeper.note(**self._notes())
-        watching: tuple[Observer, ...] = (keeper, log_round, *observers)
         stopped = False
         try:
             while True:
                 clock = Clock()
                 exchange = self.exchange(state, clock)
                 if state.pending is not None:
-                    round, state = self.complete(state, exchange, clock)
-                    for observer in watching:
+                    round, completed = self.complete(state, exchange, clock)
+                    keeper(round)
+                    state = completed  # not before: an interrupted run saves no state that lacks its round
+                    for observer in (log_round, *observers):
                         observer(round)
                     stopped = call_all(callbacks, RoundEvent(round, state, self.model_after))
                 if stopped or self.is_over(state):
