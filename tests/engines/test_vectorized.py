@@ -142,7 +142,7 @@ def test_losses_of_torch_are_as_alone(loss: nn.Module) -> None:
 )
 def test_losses_of_torch_that_are_no_mean_over_examples_are_trained_alone(loss: nn.Module) -> None:
     model = nn.Sequential(perceptron(), nn.LogSoftmax(1))
-    with pytest.raises(InputError, match="OwnLoss has no loss for each|one target for each"):
+    with pytest.raises(InputError, match=r"OwnLoss has no loss for each|one target for each"):
         run(Vectorized(1), objective=loss, model=model)
 
 

@@ -72,9 +72,9 @@ def run(
     defaults: FedAvg on scikit-learn's digits, ten clients with Dirichlet(0.3) labels.
 
     Settings are words such as rounds=50 or training.lr=0.1, without dashes. All of them are printed by
-    [bold]steelyard spec[/], and what they can be by [bold]steelyard list[/]. They come from the defaults, then the preset,
-    then the file, then the command line. All of them are recorded as [cyan]spec.toml[/], which can itself be
-    run.
+    [bold]steelyard spec[/], and what they can be by [bold]steelyard list[/]. They come from the defaults,
+    then the preset, then the file, then the command line. All of them are recorded as [cyan]spec.toml[/],
+    which can itself be run.
 
     [dim]Examples:[/]
 
