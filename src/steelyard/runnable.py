@@ -170,6 +170,8 @@ class Runnable(ABC):
             raise InputError(
                 "out is the folder of many runs, and recorder that of this one; give one of them."
             )
+        if out is not None and not isinstance(out, str | Path):
+            raise InputError(f"out must be the path of a folder, not {out!r}.")
         meta = {"name": self.name, "version": steelyard.__version__}
         if self.parameters is None:
             meta[SETTINGS] = to_json(self.settings())

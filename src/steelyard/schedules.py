@@ -146,9 +146,10 @@ def changes_within_rounds(schedule: AnySchedule) -> bool:
 
 def factors(schedule: AnySchedule, start: Progress) -> Iterator[float]:
     """The factors of the steps of a round, without end; `start` is the progress before its first step."""
-    if not changes_within_rounds(schedule):
-        return itertools.repeat(factor_of(schedule, start))
-    return (factor_of(schedule, start._replace(step=step)) for step in itertools.count())
+    if changes_within_rounds(schedule):
+        yield from (factor_of(schedule, start._replace(step=step)) for step in itertools.count())
+    else:
+        yield from itertools.repeat(factor_of(schedule, start))
 
 
 def factor_of(schedule: AnySchedule, progress: Progress) -> float:

@@ -389,6 +389,11 @@ def test_another_number_of_rounds_must_be_meant(tmp_path: Path) -> None:
         federation().run(rounds=0)
 
 
+def test_what_is_no_folder_is_refused() -> None:
+    with pytest.raises(InputError, match="out must be the path of a folder, not 3"):
+        federation().run(out=3)  # type: ignore[arg-type]
+
+
 def test_a_shorter_federation_says_how_to_read_or_train_on_a_longer_run(tmp_path: Path) -> None:
     federation().run(recorder=tmp_path / "run")
     with pytest.raises(InputError, match=r"has 6 rounds already, and this federation has 3; .*`rounds=16`"):

@@ -77,8 +77,9 @@ class Learner:
         layout, kept = working.layout or self.layout, state or working.start
         count, steps = len(data), self.steps_of(data, working.normalises_batches)  # a stream may be read
         self.load(working, broadcast.message, kept)
-        drawing = seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code)
-        with drawing, working.training():
+        if not working.model.training:
+            working.model.train()
+        with seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code):
             local = Local(
                 working.model,
                 working.parameters,
@@ -89,7 +90,10 @@ class Learner:
                 partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
                 self.task,
             )
-            losses = self._losses(working, client, data, local, steps)
+            try:
+                losses = self._losses(working, client, data, local, steps)
+            finally:
+                working.settle()
         update = subtract(
             self.sharing.read_trained(working.tensors, layout, broadcast.message), broadcast.message, row
         )

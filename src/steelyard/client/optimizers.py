@@ -113,7 +113,7 @@ def make_step(parameters: Sequence[Tensor], training: Training, model: nn.Module
 def is_fused(training: Training) -> bool:
     """Whether the optimiser has a functional form here."""
     name = training.optimizer
-    return name in OPTIMIZERS and set(training.options or ()) <= FUSED_OPTIONS[str(name)]
+    return name in OPTIMIZERS and (not training.options or set(training.options) <= FUSED_OPTIONS[str(name)])
 
 
 def make_optimizer(

@@ -1,8 +1,7 @@
 """Working models: a copy of a model in which clients are trained and evaluated, one after the other."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,16 +92,10 @@ class WorkingModel:
                 alias.copy_(found.detach())
             tensor.data, owner[name] = alias, tensor
 
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        """Train the model; in the end its tensors are in their places."""
-        if not self.model.training:
-            self.model.train()
-        try:
-            yield
-        finally:
-            self.put_back()
-            self.frozen.find_hidden()
+    def settle(self) -> None:
+        """After training: put tensors in their places, and find frozen parameters that were changed."""
+        self.put_back()
+        self.frozen.find_hidden()
 
 
 def working_model_in(model: nn.Module) -> WorkingModel:
