@@ -2,7 +2,7 @@
 
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds", "texts", "frames"},
-    {"importing", "schedules"},
+    {"importing", "schedules", "annotations"},
     {"components", "contents"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"task"},

@@ -13,7 +13,8 @@ import steelyard.objectives
 import steelyard.settings
 import steelyard.weighing
 from steelyard import components
-from steelyard.components import family_of, hints_of
+from steelyard.annotations import hints_of
+from steelyard.components import family_of
 from steelyard.settings import Server, Training
 from steelyard.specs import fingerprints, schema
 from steelyard.specs.fingerprints import CHOICES

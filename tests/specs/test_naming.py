@@ -29,6 +29,18 @@ def test_a_name_has_the_settings_that_were_changed(changes: dict[str, Any], name
     assert load_spec("fedprox", changes).name == name
 
 
+MANY = {
+    "rounds": 2,
+    "patience": 3,
+    "evaluate_every": 2,
+    "data.clients": 7,
+    "training.lr": 0.123456,
+    "training.momentum": 0.9,
+    "server.clip": 3.0,
+}
+"""More changes than fit into a name."""
+
+
 def test_a_file_that_is_changed_keeps_its_own_name_in_front(tmp_path: Path) -> None:
     file = tmp_path / "trial.toml"
     file.write_text('preset = "fedprox"\nrounds = 7\n')
@@ -45,16 +57,7 @@ def test_the_spec_of_a_changed_run_can_be_changed_again(tmp_path: Path) -> None:
 
 
 def test_names_are_short_and_are_names_of_files(tmp_path: Path) -> None:
-    many = {
-        "rounds": 2,
-        "patience": 3,
-        "evaluate_every": 2,
-        "data.clients": 7,
-        "training.lr": 0.123456,
-        "training.momentum": 0.9,
-        "server.clip": 3.0,
-    }
-    name = load_spec("fedavg", many).name
+    name = load_spec("fedavg", MANY).name
     assert len(name) <= MAX_NAME
     assert name.endswith("-more")
     odd = load_spec(None, {"model": "my_package.models:make"}, imports=False)
@@ -62,17 +65,8 @@ def test_names_are_short_and_are_names_of_files(tmp_path: Path) -> None:
 
 
 def test_changes_of_a_shortened_name_are_counted_once_and_the_new_ones_show(tmp_path: Path) -> None:
-    many = {
-        "rounds": 2,
-        "patience": 3,
-        "evaluate_every": 2,
-        "data.clients": 7,
-        "training.lr": 0.123456,
-        "training.momentum": 0.9,
-        "server.clip": 3.0,
-    }
     file = tmp_path / "spec.toml"
-    file.write_text(load_spec("fedavg", many).to_toml())
+    file.write_text(load_spec("fedavg", MANY).to_toml())
     base = load_spec(file).name
     assert base == "fedavg+rounds=2+evaluate_every=2+patience=3+data.clients=7+3-more"
     names = [load_spec(file, {"weighing": rule}).name for rule in ("majority", "ivar-vb")]

@@ -21,7 +21,7 @@ Place = tuple[dict[str, Any], str, Tensor, Tensor]
 class FrozenParameters:
     """Parameters that are neither trained nor sent: every client begins with their first values.
 
-    A model may change them when it is called all the same: the codebook of a VQ-VAE, the teacher of MoCo.
+    Some models change them whenever they are called: the codebook of a VQ-VAE, the teacher of MoCo.
     """
 
     def __init__(self, pairs: Sequence[tuple[Tensor, Tensor]] = ()) -> None:

@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
@@ -25,7 +26,7 @@ Prepared = Callable[[bool], tuple[Any, Any]]
 """Probabilities (or numbers) and targets in the shapes of torchmetrics; True: of a metric for two classes."""
 
 
-class Metric:
+class Metric(ABC):
     """One metric as sums."""
 
     size: int
@@ -39,21 +40,21 @@ class Metric:
     shape: tuple[int, ...] = ()
     """Of what the metric returns."""
 
+    @abstractmethod
     def fitted(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> "Metric":
         """The metric with what a first batch shows; refused if it does not work on that batch."""
-        raise NotImplementedError
 
     def sized(self, outputs: Tensor) -> "Metric":
         """The metric for outputs [B, ...] that are compared with numbers."""
         return self
 
+    @abstractmethod
     def sums(self, outputs: Any, targets: Any, count: int, prepared: Prepared) -> Array:
         """What one batch of `count` examples adds to the sums, [size]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compute(self, sums: Array) -> list[float]:
         """The numbers that the metric returns, row by row; nan where it has no finite value."""
-        raise NotImplementedError
 
     def numbered(self, name: str) -> list[str]:
         """A name for each number that the metric returns: `f1_2`, or `confusion_0_2` in a matrix."""

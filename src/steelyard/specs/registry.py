@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from steelyard.components import FAMILIES, family_of, find, hints_of, names, plain_default, settings_of
+from steelyard.annotations import hints_of, plain_default
+from steelyard.components import FAMILIES, family_of, find, names, settings_of
 from steelyard.importing import leads_to_code
 
 

@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from steelyard import components
+from steelyard import annotations, components
 from steelyard.errors import InputError, unknown
 from steelyard.metrics.scores import Kind
 from steelyard.settings import Server, Training
@@ -229,7 +229,7 @@ def _check_plain(table: Mapping[Any, Any], where: str = "") -> None:
     for key, value in table.items():
         if isinstance(value, Mapping):
             _check_plain(value, f"{where}{key}.")
-        elif not components.is_plain(value) and not isinstance(value, np.generic):
+        elif not annotations.is_plain(value) and not isinstance(value, np.generic):
             raise InputError(
                 f"{where}{key} is an object, {shorten(repr(value), 100)}, but a spec has names and numbers "
                 'only: give its name, or "my_module:name" of code of your own, or use sy.Federation.'
@@ -253,7 +253,7 @@ def _explain(error: ValidationError, base: Table) -> InputError:
         )
     if isinstance(cause := first.get("ctx", {}).get("error"), InputError):
         return InputError(str(cause) if where.removesuffix("s") in str(cause) else f"{where}: {cause}")
-    return InputError(f"{where} {components.expectation(error)}, not {first['input']!r}.")
+    return InputError(f"{where} {annotations.expectation(error)}, not {first['input']!r}.")
 
 
 def _keys(table: Mapping[str, Any], where: str = "") -> Iterator[str]:
