@@ -139,6 +139,13 @@ def test_a_long_sparkline_keeps_its_ends() -> None:
     assert (line[0], line[30], line[-1]) == ("█", "▁", "█")
 
 
+def test_metrics_of_ones_own_are_on_a_line_below_the_scores() -> None:
+    metrics = {"accuracy": 0.9, "nll": 0.5, "top_3": 0.25, "client_f1": 0.125}
+    lines = shown(run_report(summary(metrics=metrics, own_metrics=["top_3", "f1", "missing"]))).splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("test accuracy  0.9000"))
+    assert lines[place + 1] == "top 3  0.2500    client f1  0.1250"
+
+
 def test_a_report_shows_clients_scores_and_path() -> None:
     text = shown(run_report(summary()))
     for part in ("mine", "digits · 2 clients", "3 rounds in 1.2 s", "0.9123", "0.5000", "0.7500", "▁▅█"):

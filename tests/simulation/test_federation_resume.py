@@ -373,6 +373,26 @@ def test_a_state_goes_on_in_a_record_of_its_own_that_can_be_resumed(tmp_path: Pa
     assert bits(found.model) == bits(federation().run().model)
 
 
+def test_a_run_that_is_interrupted_while_a_round_is_recorded_saves_no_state_without_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Recorder.__call__
+
+    def interrupted(self: Recorder, round: Round) -> None:
+        if round.number == 3:
+            raise BreakOffError
+        record(self, round)
+
+    monkeypatch.setattr(Recorder, "__call__", interrupted)
+    with pytest.raises(BreakOffError):
+        federation().run(recorder=tmp_path / "run")
+    monkeypatch.setattr(Recorder, "__call__", record)
+    run = sy.Run(tmp_path / "run")
+    assert [row["round"] for row in run.rounds] == [1, 2, 3]
+    assert run.meta["saved"] == "3"
+    assert bits(federation().resume(tmp_path / "run").model) == bits(federation().run().model)
+
+
 def test_a_state_without_the_private_layers_is_refused() -> None:
     short = federation(**HEAD).run(rounds=2)
     with pytest.raises(InputError, match=r"not the private layers of the clients; .*federation\.resume"):
