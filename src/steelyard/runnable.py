@@ -139,6 +139,7 @@ class Runnable(ABC):
         ):
             if recorder is not None:
                 self._note(recorder, state)
+                recorder.note(memory_format=sites.workload.memory_format)
             watching.begin(self.facts(recorder, state))
             done = 0 if state is None else state.round
             sites.rewind(done) if private is None else take_over(states, private, self.clients, done)

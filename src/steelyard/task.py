@@ -113,6 +113,8 @@ class FittedTask:
     metrics: OwnMetrics = field(default_factory=lambda: OwnMetrics({}))
     given: Task = field(default_factory=Task)
     """What the user said."""
+    example: tuple[Any, Any] | None = None
+    """The batch of a few examples from which it was found: inputs and targets."""
 
     @property
     def is_fitted(self) -> bool:

@@ -1,6 +1,7 @@
 """Convolutions and poolings are differentiated twice as autograd does it, only quicker."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,14 +25,17 @@ from aligning import (
 from torch import Tensor, nn
 
 from steelyard.client.working_model import working_copy_of, working_model_in
+from steelyard.nn import pooling
 from steelyard.nn.zoo import light_cnn
 from steelyard.objectives import Alignment, CrossEntropy
 from steelyard.objectives.double_backward import FastDoubleBackward
 
+channels_last_copy_of = partial(working_copy_of, memory_format=torch.channels_last)
+
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-@pytest.mark.parametrize("scratch", [working_model_in, working_copy_of])
+@pytest.mark.parametrize("scratch", [working_model_in, working_copy_of, channels_last_copy_of])
 def test_convolutions_and_poolings_are_differentiated_twice_as_autograd_does(
     scratch: Any, activation: Any, form: Any
 ) -> None:
@@ -48,10 +52,14 @@ def test_convolutions_and_poolings_are_differentiated_twice_as_autograd_does(
     assert not torch.allclose(wanted, without, rtol=1e-2)
 
 
-def test_the_light_cnn_in_its_scratch_agrees_with_autograd_on_the_plain_model() -> None:
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_the_light_cnn_in_its_scratch_agrees_with_autograd_on_the_plain_model(
+    format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pooling, "MIN_VALUES", 0)
     torch.manual_seed(0)
     plain, images = light_cnn((1, 28, 28), 3), torch.randn(12, 1, 28, 28)
-    model = working_copy_of(plain).model
+    model = working_copy_of(plain, format).model
     direction = some_direction(plain).float()
     found = full(model, bind(Alignment(0.7), model, direction), images)
     loss = F.cross_entropy(plain(images), TARGETS)

@@ -102,7 +102,7 @@ def test_a_convolution_in_another_order_of_memory_is_regularised_too() -> None:
     torch.manual_seed(0)
     made = nn.Sequential(VariationalConv2d(2, 3, 2, sigma=0.3), nn.Flatten(), nn.Linear(12, 3)).double()
     images = torch.randn(12, 2, 3, 3, dtype=torch.float64)
-    model = working_copy_of(made).model
+    model = working_copy_of(made, torch.channels_last).model
     assert not model[0].weight.is_contiguous()
     local_loss = bind(Elbo(), model)
     wander(model)

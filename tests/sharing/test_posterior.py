@@ -152,7 +152,7 @@ def test_a_convolution_in_another_order_of_memory_reads_the_same() -> None:
     model = nn.Sequential(VariationalConv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 3))
     layout = POSTERIOR.layout(model)
     message = drawn(layout.size)
-    turned = working_copy_of(model)
+    turned = working_copy_of(model, torch.channels_last)
     assert not turned.model[0].weight_log_sigma.is_contiguous()
     POSTERIOR.write(turned.tensors, layout, message, EMPTY)
     found, plain = POSTERIOR.read(turned.tensors, layout), read(write(model, message))

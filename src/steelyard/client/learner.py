@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.client.gradients import Loss, grouped, make_gradients
+from steelyard.client.memory_format import memory_format_of
 from steelyard.client.optimizers import make_step
 from steelyard.client.working_model import (
     FrozenParameters,
@@ -52,11 +53,15 @@ class Learner:
     task: FittedTask = field(default_factory=FittedTask)
     """How models are called, and what the targets are."""
 
+    def memory_format(self, model: nn.Module) -> torch.memory_format:
+        """The order of images in memory while a model trains and predicts."""
+        return memory_format_of(model, self.task, self.training.memory_format)
+
     def working_model(self, model: nn.Module) -> WorkingModel:
         """A copy of a model to train and predict in, with the layout of what travels."""
         layout = self.sharing.layout(model)
         start = self.sharing.start(tensors_of(model), layout)
-        copied = working_copy_of(model)
+        copied = working_copy_of(model, self.memory_format(model))
         private = self.sharing.has_private_layers  # these are in the private states, frozen ones as well
         frozen = FrozenParameters() if private else frozen_parameters(copied.model, model, layout)
         return replace(copied, layout=layout, start=start, frozen=frozen)

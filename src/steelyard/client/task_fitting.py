@@ -40,6 +40,7 @@ def fit_task(
         loss=None if own is None else own.function,
         metrics=task.own_metrics,
         given=task,
+        example=(inputs, targets),
     )
     outputs, has_loss = trial.outputs(fitted)
     shown = fitted.seen(outputs)

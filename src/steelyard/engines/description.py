@@ -29,6 +29,7 @@ def describe_federation(
         "test examples": None if test is None else len(test),
         "validation": validation if validation is None or isinstance(validation, float) else len(validation),
         "engine": _engine(engine),
+        "memory format": workload.memory_format,
         **_models(workload),
     }
 

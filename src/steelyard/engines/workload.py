@@ -108,6 +108,15 @@ class Workload:
         check_models(clients, self.model, self.learner.sharing)
         return check_fit(self.model, clients, self.test, self.learner.objective, self.learner.task)
 
+    @cached_property
+    def memory_format(self) -> str:
+        """The order of images in memory, "contiguous" or "channels-last"; both if models differ in it."""
+        clients = {} if isinstance(self.clients, Population) else self.clients
+        models = [self.model, *(client.model for client in clients.values())]
+        found = {self.learner.memory_format(model) for model in models if model is not None}
+        names = {torch.contiguous_format: "contiguous", torch.channels_last: "channels-last"}
+        return ", ".join(name for format, name in names.items() if format in found)
+
     def profiles(self, clients: Sequence[ClientId]) -> dict[ClientId, Profile]:
         """The profiles of some clients; a client that cannot be made will fail by name when it trains."""
         profiles = {}

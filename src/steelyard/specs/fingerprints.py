@@ -9,7 +9,7 @@ from steelyard.engines.vectorized import MIN_GROUP
 from steelyard.specs import gate, registry
 from steelyard.specs.source_code import source_hash
 
-DEFAULTS = 1
+DEFAULTS = 2
 """Raise this number when a default changes, or what it means: settings at their default are not part of the
 hash, so old runs would pass for new ones. A new setting that is off by default needs no new number."""
 
