@@ -32,7 +32,7 @@ FORMS: dict[str, Objective] = {
 
 def stepper(model: nn.Module, objective: Objective) -> Callable[[], object]:
     """A function that makes one training step as a client does."""
-    scratch, layout = working_copy_of(model), layout_of(model)
+    scratch, layout = working_copy_of(model, torch.channels_last), layout_of(model)
     scratch.model.train()
     offers = {"direction": torch.randn(layout.num_parameters)}
     broadcast = Broadcast(2, Message(flatten(scratch.tensors, layout)), offers)

@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[int, Objective]] = {
 def stepper(last: int, objective: Objective, size: int) -> Callable[[], object]:
     """A function that makes one training step as a client does."""
     model = bayesian(hybrid_cnn(SHAPE, CLASSES), last)
-    scratch, sharing = working_copy_of(model), Posterior()
+    scratch, sharing = working_copy_of(model, torch.channels_last), Posterior()
     scratch.model.train()
     layout = sharing.layout(model)
     broadcast = Broadcast(1, sharing.read(scratch.tensors, layout))
