@@ -33,16 +33,22 @@ NOT_ELEMENTWISE = frozenset({"adafactor", "lbfgs", "muon", "sparseadam"})
 
 def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
     plain = [parameter.detach() for parameter in parameters]
-    velocities = [torch.zeros_like(parameter) for parameter in plain]
+    velocities: list[Tensor | None] = [None] * len(plain)  # torch makes them from the first gradients
     nesterov = bool((training.options or {}).get("nesterov", False))
 
     def step(factor: float, evaluate: Evaluate) -> Tensor:
         loss = evaluate()
         used = [place for place, parameter in enumerate(parameters) if parameter.grad is not None]
+        moving = [velocities[place] for place in used]
+        if any(velocity is not None for velocity in moving):
+            moving = [
+                torch.zeros_like(plain[place]) if velocity is None else velocity
+                for place, velocity in zip(used, moving, strict=True)
+            ]
         sgd(
             [plain[place] for place in used],
             [_dense_gradient(parameters[place]) for place in used],
-            [velocities[place] for place in used],
+            moving,
             fused=True,
             lr=training.lr * factor,
             momentum=training.momentum,
@@ -51,6 +57,8 @@ def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
             nesterov=nesterov,
             maximize=False,
         )
+        for place, velocity in zip(used, moving, strict=True):
+            velocities[place] = velocity
         return loss
 
     return step

@@ -1,4 +1,4 @@
-"""Memory for the messages of a round: the model that goes down, and one row for each update."""
+"""Memory for a round: the model that goes down, one row for each update, and predictions."""
 
 import ctypes
 import mmap
@@ -25,12 +25,23 @@ class UpdateBuffer:
 class LocalBuffers:
     """The model that goes down and the updates that come up, in a process's own memory."""
 
+    predictions: Tensor | None = None
+    """Of the common test set, [N, C]."""
+
     def __init__(self, down: Message, rows: int = 0) -> None:
         self.down, self.up = down, UpdateBuffer(down, rows)
 
     def write(self, message: Message) -> None:
         """Set the model that goes down."""
         self.down = message
+
+    def take(self, outputs: Tensor, rows: slice) -> bool:
+        """Whether these predictions could be written into their rows."""
+        place = None if self.predictions is None else self.predictions[rows]
+        if place is None or (place.shape, place.dtype) != (outputs.shape, outputs.dtype):
+            return False
+        place.copy_(outputs)
+        return True
 
     def make_private(self) -> None:
         """In a forked process: separate this memory from that of the process that was forked."""
@@ -39,9 +50,11 @@ class LocalBuffers:
 class SharedBuffers(LocalBuffers):
     """The same in memory that child processes see."""
 
-    def __init__(self, like: Message, rows: int) -> None:
+    def __init__(self, like: Message, rows: int, predictions: tuple[int, int] = (0, 0)) -> None:
+        """`predictions` is the shape of the predictions of the common test set."""
         self.down = like.map(torch.empty_like).map(share)
         self.up = UpdateBuffer(like, rows, shared=True)
+        self.predictions = share(torch.empty(predictions))
         self.written: Message | None = None
 
     def write(self, message: Message) -> None:
@@ -53,7 +66,7 @@ class SharedBuffers(LocalBuffers):
         self.written = message
 
     def make_private(self) -> None:
-        for message in (self.down, self.up.matrices):
+        for message in (self.down, self.up.matrices, Message(self.predictions)):
             message.map(make_private)
 
 

@@ -4,7 +4,6 @@ The steps are the learner's, on parameters [J, ...] and batches [J, B, ...]. Sum
 than for one client alone, so results agree closely, not to the last bit.
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.client.containment import World
@@ -20,70 +18,18 @@ from steelyard.client.learner import Learner, Trained, descend, subtract
 from steelyard.client.optimizers import why_not_together
 from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
+from steelyard.engines.stacked_model import StackedModel
 from steelyard.layout import tensors_of
 from steelyard.objectives.base import Local
 from steelyard.schedules import Progress
 from steelyard.seeds import Draws, digest_of_others, seeded
+from steelyard.server.stacking import matrix_view
+from steelyard.sharing.whole_model import is_flat
 from steelyard.types import Broadcast, ClientId, Message, Reply, State
 
 PADDING = -1  # the class of a padding row; NO_NUMBER is its target in regression
 NO_NUMBER = -math.inf
 Losses = Callable[[Tensor, Tensor], Tensor]
-
-
-class _Linear(nn.Linear):
-    """`nn.Linear` as a transposed product, which is twice as fast for many small layers under `vmap`."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if input.dim() != 2:
-            return super().forward(input)
-        outputs = (self.weight @ input.T).T
-        return outputs if self.bias is None else outputs + self.bias
-
-
-class StackedModel(nn.Module):
-    """Stacked copies of a model, called like one model: each copy gets its part of a batch."""
-
-    def __init__(self, model: nn.Module, width: int, device: str = "cpu") -> None:
-        super().__init__()
-        self.base = copy.deepcopy(model).to(device).train()
-        for module in self.base.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = _Linear
-        parameters, self.constants = dict(self.base.named_parameters()), dict(self.base.named_buffers())
-        self.stacks = {
-            name: parameter.detach().expand(width, *parameter.shape).clone()
-            for name, parameter in parameters.items()
-        }
-        self.rows = [
-            {**{name: stack[row] for name, stack in self.stacks.items()}, **self.constants}
-            for row in range(width)
-        ]
-        self.trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-        self.use(width)
-
-    def use(self, count: int) -> list[Tensor]:
-        """Use the first few copies; returns the parameters that are trained, [count, ...] each."""
-        self.leaves = {name: stack[:count].detach() for name, stack in self.stacks.items()}
-        return [self.leaves[name].requires_grad_() for name in self.trained]
-
-    def changes_itself(self) -> bool:
-        """Whether a call has changed frozen parameters, or put other tensors in the places of buffers."""
-        named, buffers = dict(self.base.named_parameters()), dict(self.base.named_buffers())
-        frozen = {name: stack for name, stack in self.stacks.items() if name not in self.trained}
-        return any(buffers.get(name) is not buffer for name, buffer in self.constants.items()) or any(
-            not torch.equal(stack, named[name].expand_as(stack)) for name, stack in frozen.items()
-        )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs [J·B, ...] and outputs [J·B, C], client by client."""
-        count = len(self.leaves[self.trained[0]])
-        outputs: Tensor = vmap(self._one)(self.leaves, inputs.view(count, -1, *inputs.shape[1:]))
-        return outputs.flatten(0, 1)
-
-    def _one(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.base, tensors, (inputs,))
-        return outputs
 
 
 def trial_batch(data: AnyExamples) -> tuple[Tensor, Tensor]:
@@ -137,14 +83,14 @@ def train_together(
     local = Local(model, parameters, broadcast, 0, learner.layout, came_down=came_down, task=learner.task)
     local_loss = learner.objective.bind(local)
     assert local_loss.losses is not None
-    picks = [
+    orders = [
         list(learner.batches(broadcast.round, client, len(mine)))
         for client, mine in zip(clients, data, strict=True)
     ]
-    key = (learner.seed, broadcast.round)
+    counts, key = torch.tensor([len(mine) for mine in orders]), (learner.seed, broadcast.round)
     steps = descend(
         partial(_mean_losses, local_loss.losses),
-        _batches(data, picks, [Draws(*key, client, "train") for client in clients], parameters[0].device),
+        _batches(data, orders, [Draws(*key, client, "train") for client in clients], parameters[0].device),
         parameters,
         learner.training,
         local_loss.add_gradient,
@@ -153,12 +99,10 @@ def train_together(
     history, kept = [], {}
     for number, losses in enumerate(steps, 1):
         history.append(losses)
-        for place in [place for place, mine in enumerate(picks) if len(mine) == number]:
-            # Read the update now: the copy keeps changing while other clients have steps left.
-            after = learner.sharing.read_trained(model.rows[place], learner.layout, broadcast.message)
-            subtract(after.map(Tensor.cpu), broadcast.message, rows[place])
-            kept[place] = learner.sharing.keep(model.rows[place], learner.layout)
-    counts = torch.tensor([len(mine) for mine in picks])
+        done = (counts == number).nonzero().flatten().tolist()
+        if done:  # read these updates now: the copies keep changing while other clients have steps left
+            _write_updates(learner, model, broadcast.message, done, [rows[place] for place in done])
+            kept |= {place: learner.sharing.keep(model.rows[place], learner.layout) for place in done}
     totals = torch.stack(history).cpu().cumsum(0)[counts - 1, torch.arange(len(counts))]
     return [
         Trained(
@@ -168,6 +112,26 @@ def train_together(
             zip(clients, (totals / counts).tolist(), counts.tolist(), strict=True)
         )
     ]
+
+
+def _write_updates(
+    learner: Learner, model: StackedModel, before: Message, places: Sequence[int], rows: Sequence[Message]
+) -> None:
+    """Write the updates of some copies into rows: all at once, if both are consecutive."""
+    first, count, layout = places[0], len(places), learner.layout
+    matrix = matrix_view([row.mean for row in rows])
+    if matrix is not None and places[-1] - first == count - 1 and is_flat(learner.sharing):
+        for entry in layout.entries:
+            after = model.stack(entry.name)[first : first + count].flatten(1)
+            columns = slice(entry.start, entry.stop)
+            if after.device == matrix.device:
+                torch.sub(after, before.mean[columns], out=matrix[:, columns])
+            else:
+                matrix[:, columns] = after.cpu() - before.mean[columns]
+        return
+    for place, row in zip(places, rows, strict=True):
+        after = learner.sharing.read_trained(model.rows[place], layout, before)
+        subtract(after.map(Tensor.cpu), before, row)
 
 
 def _load(
@@ -192,41 +156,50 @@ def _mean_losses(losses: Losses, inputs: Tensor, targets: Tensor) -> Tensor:
 
 def _batches(
     data: Sequence[AnyExamples],
-    picks: Sequence[Sequence[Tensor]],
+    orders: Sequence[Sequence[Tensor]],
     draws: Sequence[Draws],
     device: torch.device,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Inputs [J·B, ...] and targets [J, B] of each step, padded where a batch is short or missing."""
     together = all(share_a_table(each, data[0]) for each in data)
-    nothing = torch.zeros(0, dtype=torch.int64)
-    for step in range(max(map(len, picks))):
-        positions = [mine[step] if step < len(mine) else nothing for mine in picks]
-        inputs, targets = _gather(data, positions) if together else _collect(data, positions, draws)
+    for inputs, targets in _gathered(data, orders) if together else _collected(data, orders, draws):
         yield inputs.to(device), targets.to(device)
 
 
-def _gather(data: Sequence[Any], positions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def _gathered(
+    data: Sequence[Any], orders: Sequence[Sequence[Tensor]]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of clients that share one table, read at once."""
-    rows = [each.rows.index_select(0, chosen) for each, chosen in zip(data, positions, strict=True)]
-    padded = pad_sequence(rows, batch_first=True, padding_value=PADDING)
-    inputs, targets = data[0].read(padded.clamp(min=0).flatten())
-    return inputs, targets.view(padded.shape).where(padded != PADDING, _padding(targets))
+    sizes = pad_sequence([torch.tensor([len(batch) for batch in mine]) for mine in orders], batch_first=True)
+    starts = torch.tensor([0, *(len(each) for each in data)]).cumsum(0)[:-1]
+    positions = torch.cat([batch for mine in orders for batch in mine])
+    rows = torch.cat([each.rows for each in data])
+    rows = rows[positions + starts.repeat_interleave(sizes.sum(1))]
+    real = torch.arange(int(sizes.max())) < sizes.unsqueeze(2)
+    table = torch.full(real.shape, PADDING).masked_scatter_(real, rows)  # of rows, [J, steps, B]
+    for step, longest in enumerate(sizes.amax(0).tolist()):
+        padded = table[:, step, :longest]
+        inputs, targets = data[0].read(padded.clamp(min=0).flatten())
+        yield inputs, targets.view(padded.shape).where(padded != PADDING, _padding(targets))
 
 
-def _collect(
-    data: Sequence[AnyExamples], positions: Sequence[Tensor], draws: Sequence[Draws]
-) -> tuple[Tensor, Tensor]:
+def _collected(
+    data: Sequence[AnyExamples], orders: Sequence[Sequence[Tensor]], draws: Sequence[Draws]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches from each client's own data; a data set's code draws what it would draw alone."""
-    parts = []
-    for each, chosen, drawing in zip(data, positions, draws, strict=True):
-        if isinstance(each, Examples):
-            parts.append(each.batch(chosen))
-        else:
-            with World(), drawing():
+    nothing = torch.zeros(0, dtype=torch.int64)
+    for step in range(max(map(len, orders))):
+        parts = []
+        for each, mine, drawing in zip(data, orders, draws, strict=True):
+            chosen = mine[step] if step < len(mine) else nothing
+            if isinstance(each, Examples):
                 parts.append(each.batch(chosen))
-    inputs, targets = map(list, zip(*parts, strict=True))
-    filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
-    return pad_sequence(inputs, batch_first=True).flatten(0, 1), filled
+            else:
+                with World(), drawing():
+                    parts.append(each.batch(chosen))
+        inputs, targets = map(list, zip(*parts, strict=True))
+        filled = pad_sequence(targets, batch_first=True, padding_value=_padding(targets[0]))
+        yield pad_sequence(inputs, batch_first=True).flatten(0, 1), filled
 
 
 def _padding(targets: Tensor) -> float:

@@ -162,9 +162,13 @@ class PoolSites(SimulatedSites):
         self.chunk = max(1, min(share, int(CHUNK_SECONDS * max(share, 1) / seconds)))
 
     def predict_common(self, model: Message) -> Predicted:
-        parts = self._on_common(model, [OnCommon(rows) for rows in self._shares()])
-        outputs = torch.cat([torch.from_numpy(part) for part, _ in parts])
-        return Predicted(outputs, [each for _, sums in parts for each in sums])
+        jobs = [OnCommon(rows) for rows in self._shares()]
+        parts, shared = self._on_common(model, jobs), self.buffers and self.buffers.predictions
+        outputs = [
+            shared[job.rows] if part is None else torch.from_numpy(part)
+            for job, (part, _) in zip(jobs, parts, strict=True)
+        ]
+        return Predicted(torch.cat(outputs), [each for _, sums in parts for each in sums])
 
     def score_common(self, model: Message, temperature: float = 1.0) -> list[Scores]:
         parts = self._on_common(model, [OnCommon(rows, temperature) for rows in self._shares()])
@@ -195,8 +199,10 @@ class PoolSites(SimulatedSites):
         if self.buffers is None or self.buffers.up.count < rows:
             self.close()
             self.rows = max(self.rows, rows)
-            self.buffers = SharedBuffers(message, self.rows)
-            _ = self.workload.common_test  # converted before the workers start, so that they inherit it
+            test = self.workload.common_test  # converted before the workers start, so that they inherit it
+            examples = 0 if test is None or isinstance(test, StreamExamples) else len(test)
+            outputs = examples, self.workload.learner.task.outputs
+            self.buffers = SharedBuffers(message, self.rows, outputs)
             self.workload.divide(self.count + 1)
             self.workers = [self._worker() for _ in range(self.count)]
         self.buffers.write(message)

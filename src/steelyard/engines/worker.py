@@ -121,13 +121,17 @@ def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job
     """The answer to a job.
 
     Train: (examples, metrics, private state) of each client, or a failure. Evaluate: scores of each client,
-    or a failure. OnCommon: predictions and sums of own metrics, or scores of each batch, or a failure.
+    or a failure. OnCommon: predictions (None if they are in the buffers) and sums of own metrics, or scores of
+    each batch, or a failure.
     """
     if isinstance(job, OnCommon):
         if job.temperature is not None:
             return runner.score_common(buffers.down, job.temperature, job.rows)
         predicted = runner.predict_common(buffers.down, job.rows)
-        return predicted if isinstance(predicted, Failure) else (predicted.outputs.numpy(), predicted.sums)
+        if isinstance(predicted, Failure):
+            return predicted
+        written = buffers.take(predicted.outputs, job.rows)
+        return None if written else predicted.outputs.numpy(), predicted.sums
     states = [tensors(state) for state in job.states]
     if isinstance(job, Evaluate):
         return runner.evaluate_group(buffers.down, job.clients, states, job.own_test, job.detail)

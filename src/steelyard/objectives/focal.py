@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.errors import NOT_NEGATIVE, check_settings
 from steelyard.objectives.base import Local, LocalLoss, Objective, Targets
+from steelyard.objectives.cross_entropy import of_each
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Focal(Objective):
 
         def losses(inputs: Tensor, targets: Tensor) -> Tensor:
             outputs, truth = task.aligned(forward(inputs), targets)
-            nll = F.cross_entropy(outputs, truth, ignore_index=task.ignore_index, reduction="none")
+            nll = of_each(outputs, truth, ignore_index=task.ignore_index)
             return (-(-nll).expm1()).pow(self.gamma) * nll
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:

@@ -24,3 +24,13 @@ class WholeModel(Sharing):
 
     def keep(self, tensors: Tensors, layout: Layout) -> State:
         return EMPTY
+
+
+def is_flat(sharing: Sharing) -> bool:
+    """Whether a model's message is its tensors one after the other, and nothing else."""
+    kind = type(sharing)
+    return (
+        isinstance(sharing, WholeModel)
+        and kind.read is WholeModel.read
+        and kind.read_trained is Sharing.read_trained
+    )
