@@ -12,6 +12,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from steelyard.errors import InputError
 
@@ -135,13 +136,17 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
     """The parameters and floating-point buffers as one new vector."""
-    vector = torch.cat([tensors[entry.name].reshape(-1) for entry in layout.entries])
+    found = [tensors[entry.name] for entry in layout.entries]
+    if len(found) == 1:
+        return found[0].reshape(-1).to(layout.dtype, copy=True)
+    vector: Tensor = _flatten_dense_tensors(found)  # type: ignore[no-untyped-call]
     return vector.to(layout.dtype)
 
 
 def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:
     """Write a vector into a model, and reset the buffers that are not shared to their initial values."""
-    for entry in layout.entries:
-        tensors[entry.name].copy_(vector[entry.start : entry.stop].view(entry.shape))
+    found = [tensors[entry.name] for entry in layout.entries]
+    # One call for all tensors: a call for each takes three times as long in small models.
+    torch._foreach_copy_(found, _unflatten_dense_tensors(vector, found))  # type: ignore[no-untyped-call]
     for name, value in layout.constants.items():
         tensors[name].copy_(value)

@@ -22,6 +22,7 @@ from steelyard.metrics.scores import (
     MAX_CONFUSION,
     Scores,
     label_scores,
+    log_probabilities,
     loss_scores,
     number_scores,
     score,
@@ -154,7 +155,7 @@ def flat_classes(task: FittedTask, logits: Tensor, targets: Tensor) -> tuple[Ten
 def _class_scores(logits: Tensor, targets: Tensor, detail: bool, temperature: float) -> Scores:
     classes = logits.shape[1]
     if len(targets):
-        return score(F.log_softmax(logits, dim=1), targets, detail, temperature)
+        return score(log_probabilities(logits), targets, detail, temperature)
     confusion = classes * (classes if classes <= MAX_CONFUSION else 2)
     return Scores(np.zeros(CLASS_SUMS + (3 * BINS + confusion if detail else 0)), classes)
 

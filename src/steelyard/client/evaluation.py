@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -14,7 +13,7 @@ from steelyard.client.batch_scoring import BATCH, own_sums
 from steelyard.client.learner import Learner
 from steelyard.data.examples import AnyExamples
 from steelyard.metrics.accuracy import accuracy_by_mix
-from steelyard.metrics.scores import CLASS_SUMS, NO_SUMS, Scores
+from steelyard.metrics.scores import CLASS_SUMS, NO_SUMS, Scores, log_probabilities
 from steelyard.metrics.temperature import fit_temperature
 from steelyard.seeds import seeded
 
@@ -47,8 +46,7 @@ def predict(
             outputs = model(inputs)
             if observe is not None:
                 observe(outputs, targets)
-            # torch is several times as fast along the first dimension if there are few classes
-            parts.append(outputs if targets.is_floating_point() else F.log_softmax(outputs.T, dim=0).T)
+            parts.append(outputs if targets.is_floating_point() else log_probabilities(outputs))
     return torch.cat(parts)
 
 

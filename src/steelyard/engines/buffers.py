@@ -25,20 +25,22 @@ class UpdateBuffer:
 class LocalBuffers:
     """The model that goes down and the updates that come up, in a process's own memory."""
 
-    predictions: Tensor | None = None
-    """Of the common test set, [N, C]."""
-
     def __init__(self, down: Message, rows: int = 0) -> None:
         self.down, self.up = down, UpdateBuffer(down, rows)
+        self.predictions = torch.empty(0, 0)  # of the common test set, [N, C]
 
     def write(self, message: Message) -> None:
         """Set the model that goes down."""
         self.down = message
 
+    def predicted(self, rows: slice) -> Tensor:
+        """The rows of predictions of the common test set."""
+        return self.predictions[rows]
+
     def take(self, outputs: Tensor, rows: slice) -> bool:
         """Whether these predictions could be written into their rows."""
-        place = None if self.predictions is None else self.predictions[rows]
-        if place is None or (place.shape, place.dtype) != (outputs.shape, outputs.dtype):
+        place = self.predicted(rows)
+        if (place.shape, place.dtype) != (outputs.shape, outputs.dtype):
             return False
         place.copy_(outputs)
         return True
@@ -66,8 +68,9 @@ class SharedBuffers(LocalBuffers):
         self.written = message
 
     def make_private(self) -> None:
-        for message in (self.down, self.up.matrices, Message(self.predictions)):
+        for message in (self.down, self.up.matrices):
             message.map(make_private)
+        make_private(self.predictions)
 
 
 def share(tensor: Tensor) -> Tensor:

@@ -96,7 +96,8 @@ def train_together(
         local_loss.add_gradient,
         Progress(broadcast.round, broadcast.rounds),
     )
-    history, kept = [], {}
+    history: list[Tensor] = []
+    kept: dict[int, State] = {}
     for number, losses in enumerate(steps, 1):
         history.append(losses)
         done = (counts == number).nonzero().flatten().tolist()
@@ -130,8 +131,8 @@ def _write_updates(
                 matrix[:, columns] = after.cpu() - before.mean[columns]
         return
     for place, row in zip(places, rows, strict=True):
-        after = learner.sharing.read_trained(model.rows[place], layout, before)
-        subtract(after.map(Tensor.cpu), before, row)
+        trained = learner.sharing.read_trained(model.rows[place], layout, before)
+        subtract(trained.map(Tensor.cpu), before, row)
 
 
 def _load(
@@ -166,9 +167,7 @@ def _batches(
         yield inputs.to(device), targets.to(device)
 
 
-def _gathered(
-    data: Sequence[Any], orders: Sequence[Sequence[Tensor]]
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _gathered(data: Sequence[Any], orders: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of clients that share one table, read at once."""
     sizes = pad_sequence([torch.tensor([len(batch) for batch in mine]) for mine in orders], batch_first=True)
     starts = torch.tensor([0, *(len(each) for each in data)]).cumsum(0)[:-1]

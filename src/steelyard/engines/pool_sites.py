@@ -163,9 +163,10 @@ class PoolSites(SimulatedSites):
 
     def predict_common(self, model: Message) -> Predicted:
         jobs = [OnCommon(rows) for rows in self._shares()]
-        parts, shared = self._on_common(model, jobs), self.buffers and self.buffers.predictions
+        parts = self._on_common(model, jobs)
+        assert self.buffers is not None
         outputs = [
-            shared[job.rows] if part is None else torch.from_numpy(part)
+            torch.from_numpy(part) if part is not None else self.buffers.predicted(job.rows)
             for job, (part, _) in zip(jobs, parts, strict=True)
         ]
         return Predicted(torch.cat(outputs), [each for _, sums in parts for each in sums])

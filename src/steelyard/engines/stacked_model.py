@@ -42,8 +42,10 @@ class StackedModel(nn.Module):
 
     def stack(self, name: str) -> Tensor:
         """A tensor of all copies, [width, ...]."""
-        found = self.stacks.get(name)
-        return self.constants[name].expand(len(self.rows), *self.constants[name].shape) if found is None else found
+        if name in self.stacks:
+            return self.stacks[name]
+        constant = self.constants[name]
+        return constant.expand(len(self.rows), *constant.shape)
 
     def changes_itself(self) -> bool:
         """Whether a call has changed frozen parameters, or put other tensors in the places of buffers."""

@@ -16,10 +16,11 @@ from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
 from steelyard.engines.base import Engine, SimulatedSites, one_thread
 from steelyard.engines.cores import check_workers
-from steelyard.engines.joint_training import StackedModel, train_together, trial_batch, why_not_stacked
+from steelyard.engines.joint_training import train_together, trial_batch, why_not_stacked
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
+from steelyard.engines.stacked_model import StackedModel
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import layout_of

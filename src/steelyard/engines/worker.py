@@ -121,7 +121,7 @@ def do(runner: SiteRunner, buffers: LocalBuffers, broadcast: Broadcast, job: Job
     """The answer to a job.
 
     Train: (examples, metrics, private state) of each client, or a failure. Evaluate: scores of each client,
-    or a failure. OnCommon: predictions (None if they are in the buffers) and sums of own metrics, or scores of
+    or a failure. OnCommon: predictions (None: they are in the buffers) and sums of own metrics, or scores of
     each batch, or a failure.
     """
     if isinstance(job, OnCommon):

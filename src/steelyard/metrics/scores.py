@@ -183,14 +183,19 @@ class Terms(NamedTuple):
         return sums
 
 
+def log_probabilities(logits: Tensor) -> Tensor:
+    """Log-probabilities [N, C] of logits; with few classes, this order takes torch a fifth of the time."""
+    return F.log_softmax(logits.T, dim=0).T
+
+
 def class_terms(log_probabilities: Tensor, targets: Tensor) -> Terms:
     """The terms of predicted log-probabilities [N, C] and class numbers [N]."""
     classes = log_probabilities.shape[1]
-    wide = log_probabilities.T.contiguous().to(torch.float64)  # faster than with few classes side by side
-    of_predicted, predicted = wide.max(dim=0)
-    of_truth = wide.gather(0, targets.unsqueeze(0)).squeeze(0)
+    predicted = log_probabilities.argmax(dim=1)
+    wide = log_probabilities.to(torch.float64)
+    of_truth, of_predicted = (wide.gather(1, label.unsqueeze(1)).squeeze(1) for label in (targets, predicted))
     right = predicted == targets
-    brier = wide.exp().square_().sum(dim=0).sub_(of_truth.exp(), alpha=2).add_(1)
+    brier = wide.exp().square_().sum(dim=1).sub_(of_truth.exp(), alpha=2).add_(1)
     cell = classes * targets + predicted if classes <= MAX_CONFUSION else 2 * targets + ~right
     columns = [right.double().numpy(), of_truth.neg().numpy(), brier.numpy()]
     return Terms(columns, classes, cell, of_predicted.exp())

@@ -57,7 +57,10 @@ class CrossEntropy(Objective):
         weight = None if self.class_weights is None else _weights(self.class_weights, local)
         forward, task = local.forward, local.task
 
-        settings = {"ignore_index": task.ignore_index, "label_smoothing": self.label_smoothing}
+        settings: dict[str, Any] = {
+            "ignore_index": task.ignore_index,
+            "label_smoothing": self.label_smoothing,
+        }
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             outputs = forward(inputs)
