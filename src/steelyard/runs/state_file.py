@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def save_state(state: FederationState, path: Path) -> None:
         "round": state.round,
         "best": state.best,
         "stale": state.stale,
-        "pending": None if state.pending is None else asdict(state.pending),
+        "pending": None if state.pending is None else vars(state.pending),  # `asdict` would copy each value
         **chosen,
     }
     save_tensors(path, {name: tensor for name, tensor in named.items() if tensor is not None}, values)
