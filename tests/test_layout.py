@@ -133,6 +133,13 @@ def test_the_vector_is_wide_enough_for_every_tensor(
         assert torch.equal(parameter, old)
 
 
+def test_the_vector_of_a_single_tensor_is_a_copy() -> None:
+    model = nn.Linear(3, 1, bias=False)
+    vector = flatten(tensors_of(model), layout_of(model))
+    vector.zero_()
+    assert bool(model.weight.any())
+
+
 def test_vector_and_model_share_no_memory() -> None:
     model = nn.Linear(3, 1, bias=False)
     layout = layout_of(model)

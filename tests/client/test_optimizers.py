@@ -79,6 +79,30 @@ def test_every_optimiser_of_torch_steps_as_in_a_loop_by_hand(name: str) -> None:
     assert not torch.equal(found, flat(network()))
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_parameter_may_have_its_first_gradient_in_a_later_step(name: str) -> None:
+    def used(model: nn.Module, batch: int) -> nn.Module:
+        return model if batch % 2 else model[2:]  # type: ignore[index]
+
+    inputs = [torch.randn(4, 8 if place % 2 == 0 else 4, dtype=torch.float64) for place in range(6)]
+    more = {"momentum": 0.9} if name == "sgd" else {}
+    model, by_hand_model = network(), network()
+    optimizer = TORCH_OPTIMIZERS[name](by_hand_model.parameters(), lr=0.05, **more)  # type: ignore[call-arg]
+    for place, batch in enumerate(inputs):
+        optimizer.zero_grad()
+        used(by_hand_model, place)(batch).square().sum().backward()
+        optimizer.step()
+    places = iter(range(6))
+    steps = descend(
+        lambda batch, _: used(model, next(places))(batch).square().sum(),
+        [(batch, batch) for batch in inputs],
+        list(model.parameters()),
+        Training(optimizer=name, lr=0.05, **more),
+    )
+    assert len(list(steps)) == 6
+    torch.testing.assert_close(flat(model), flat(by_hand_model), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "fused"),
     [

@@ -19,15 +19,15 @@ from steelyard.engines.vectorized import VectorizedRunner, pays
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import Layout
-from steelyard.objectives import CrossEntropy, Objective, Proximal
+from steelyard.objectives import CrossEntropy, Focal, Objective, Proximal
 from steelyard.objectives.base import Local, LocalLoss
 from steelyard.server.federation import advance
 from steelyard.server.result import Result
 from steelyard.settings import Training
-from steelyard.sharing import WholeModel
+from steelyard.sharing import Sharing, WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.types import State
+from steelyard.types import Message, State
 
 SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 40, 41, 64]
 
@@ -97,7 +97,38 @@ def test_together_is_as_alone(training: Training, clients: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("objective", [CrossEntropy(label_smoothing=0.1), Proximal(mu=0.5)])
+def equal_tables() -> list[Client]:
+    """Clients that all make as many steps: their updates are neighbours in memory."""
+    return [Client(f"c{number:02d}", table(20, number)) for number in range(12)]
+
+
+class Doubled(WholeModel):
+    """Sends twice what the model has."""
+
+    def read(self, tensors: Tensors, layout: Layout) -> Message:
+        return Message(2 * super().read(tensors, layout).mean)
+
+    def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
+        super().write(tensors, layout, Message(message.mean / 2), state)
+
+
+@pytest.mark.parametrize("sharing", [WholeModel(), Doubled()])
+def test_updates_that_are_written_at_once_are_as_alone(sharing: Sharing) -> None:
+    found = run(Vectorized(1), equal_tables(), sharing=sharing, model=nn.Sequential(*perceptron()))
+    assert_close(found, run(Serial(), equal_tables(), sharing=sharing))
+
+
+def test_a_buffer_that_travels_is_as_alone() -> None:
+    def model() -> nn.Module:
+        found = perceptron()
+        found.register_buffer("scale", torch.tensor([2.0, 3.0]))
+        return found
+
+    found = run(Vectorized(1), equal_tables(), model=model())
+    assert_close(found, run(Serial(), equal_tables(), model=model()))
+
+
+@pytest.mark.parametrize("objective", [Focal(), CrossEntropy(label_smoothing=0.1), Proximal(mu=0.5)])
 def test_objectives_are_as_alone(objective: Objective) -> None:
     assert_close(run(Vectorized(1), objective=objective), run(Serial(), objective=objective))
 
