@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from steelyard.engines.base import one_thread
 from steelyard.seeds import others_restored, seeded
+from steelyard.threads import one_thread
 
 Draws = tuple[float, float, float]
 

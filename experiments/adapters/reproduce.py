@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 from text import Size, loss_of
 
-from steelyard.engines.cores import cores
 from steelyard.report.charts import markdown_table
 from steelyard.studies.parallel_runs import processes, submitted
+from steelyard.threads import cores
 from studies import ATTACKS, SMALL, Cell, Data, cells, prepared, run
 
 WORKERS: int | None = None  # all cores

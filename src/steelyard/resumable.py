@@ -8,7 +8,6 @@ from pathlib import Path
 from steelyard.client.models import ClientModels
 from steelyard.client.private_state import PrivateStates
 from steelyard.components import Choice
-from steelyard.engines.base import on_one_thread
 from steelyard.errors import InputError, warn_caller
 from steelyard.observers.base import named_observers
 from steelyard.runnable import Runnable
@@ -24,6 +23,7 @@ from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.selection import Best, best_of
 from steelyard.server.state import FederationState
+from steelyard.threads import on_one_thread
 
 
 class Resumable(Runnable):

@@ -18,7 +18,7 @@ from steelyard.client.private_state import MemoryStates, PrivateStates, StateFil
 from steelyard.client.temporary_folder import temporary_folder
 from steelyard.components import Choice, choice_of
 from steelyard.data.clients import Client
-from steelyard.engines.base import SimulatedSites, on_one_thread
+from steelyard.engines.base import SimulatedSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import tensors_of
@@ -38,6 +38,7 @@ from steelyard.server.federation import Federation
 from steelyard.server.observing import Observer
 from steelyard.server.result import Result
 from steelyard.server.state import FederationState
+from steelyard.threads import on_one_thread
 from steelyard.types import ClientId, Message
 
 

@@ -26,7 +26,7 @@ from steelyard.data.examples import examples
 from steelyard.data.poisoning import poisoned
 from steelyard.data.validation import validation_data, with_held_out
 from steelyard.engines import Auto, Engine
-from steelyard.engines.base import SimulatedSites, on_one_thread
+from steelyard.engines.base import SimulatedSites
 from steelyard.engines.description import describe_federation, in_words
 from steelyard.engines.own_set import server_set
 from steelyard.engines.workload import Workload, workload_of
@@ -47,6 +47,7 @@ from steelyard.server.state import FederationState
 from steelyard.sites import ServerTestSet, Sites
 from steelyard.task import Task
 from steelyard.texts import called, is_same
+from steelyard.threads import on_one_thread
 from steelyard.types import EMPTY, ClientId
 
 NAMED = ("rounds", "clients_per_round", "evaluate_every", "validation", "monitor", "patience")

@@ -18,7 +18,6 @@ from hostile_headers import ARRAYS, HEADERS, TEXTS, Change
 from torch import nn
 
 from steelyard.algorithm import Algorithm
-from steelyard.engines.base import one_thread
 from steelyard.flower import messages, wire
 from steelyard.flower.remote import RemoteSites
 from steelyard.metrics.scores import Scores
@@ -29,6 +28,7 @@ from steelyard.server.federation import Federation
 from steelyard.server.reasons import MAX_REASON
 from steelyard.settings import Server
 from steelyard.sites import Answer, Profile, Request
+from steelyard.threads import one_thread
 from steelyard.types import Broadcast, Failure, Message, Reply
 
 CLASSES = 3

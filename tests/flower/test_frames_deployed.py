@@ -13,7 +13,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from loop_channel import LoopChannel
 
 import steelyard as sy
-from steelyard.engines.base import one_thread
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower.answering import Answering
 from steelyard.flower.apps import client_app
@@ -25,6 +24,7 @@ from steelyard.flower.wire import Parcel, to_records
 from steelyard.server.result import Result
 from steelyard.specs.building import build_algorithm, build_task, make_model
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.threads import one_thread
 
 pd = pytest.importorskip("pandas")
 

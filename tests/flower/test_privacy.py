@@ -8,9 +8,9 @@ import pytest
 import torch
 from loop_channel import LoopChannel, remote, sites_of
 
-from steelyard.engines.base import one_thread
 from steelyard.flower.messages import SCORE
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.threads import one_thread
 
 ALLOWED = {
     *("protocol", "client", "spec", "run", "nonce", "round"),  # which question is answered

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from loop_channel import LoopChannel, remote, sites_of
 
-from steelyard.engines.base import one_thread
 from steelyard.runs.reader import Run
 from steelyard.runs.resuming import last_state
 from steelyard.runs.writer import Recorder
 from steelyard.specs.building import build
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.threads import one_thread
 from steelyard.types import Round
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -8,7 +8,6 @@ import torch
 from loop_channel import LoopChannel
 
 import steelyard as sy
-from steelyard.engines.base import one_thread
 from steelyard.errors import InputError
 from steelyard.flower.answering import Answering
 from steelyard.flower.building import build_server, check_server
@@ -17,6 +16,7 @@ from steelyard.flower.remote import RemoteSites
 from steelyard.server.result import Result
 from steelyard.specs.building import build_algorithm, build_task
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.threads import one_thread
 
 SITES = ("lima", "oslo", "pisa")
 CODE = """

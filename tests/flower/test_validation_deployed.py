@@ -9,7 +9,6 @@ from loop_channel import LoopChannel
 from torch import Tensor
 
 import steelyard as sy
-from steelyard.engines.base import one_thread
 from steelyard.errors import InputError
 from steelyard.flower.answering import Answering
 from steelyard.flower.building import build_server, check_server
@@ -18,6 +17,7 @@ from steelyard.flower.remote import RemoteSites
 from steelyard.server.result import Result
 from steelyard.specs.building import build_algorithm, make_model
 from steelyard.specs.schema import Spec, load_spec
+from steelyard.threads import one_thread
 
 SITES = ("lima", "oslo", "pisa")
 CODE = """

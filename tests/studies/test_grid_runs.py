@@ -9,12 +9,12 @@ import pytest
 from quick_grids import QUICK, small
 
 import steelyard as sy
-from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.runs.reader import Run, runs_in
 from steelyard.specs.schema import load_spec
 from steelyard.studies import parallel_runs
 from steelyard.studies.grid import Cell, grid_results, run_grid
 from steelyard.studies.parallel_runs import Outcome, recorded_runs, run_all
+from steelyard.threads import CORES_VARIABLE, cores
 
 
 def deadly() -> None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from steelyard.client.evaluation import Predicted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing, one_thread
+from steelyard.engines.base import Deadline, Engine, Scored, SimulatedSites, nothing
 from steelyard.engines.common_test import ScoreRequest
-from steelyard.engines.cores import cores
 from steelyard.engines.pool import start_sites
 from steelyard.engines.pool_sites import PoolSites
 from steelyard.engines.runner import SiteRunner
@@ -19,6 +18,7 @@ from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores
+from steelyard.threads import cores, one_thread
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
 log = logging.getLogger("steelyard.engines")

@@ -1,15 +1,11 @@
 """Simulated sites: what all engines have in common. How fast sites answer is the engine's business."""
 
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeVar
-
-import torch
 
 from steelyard.client.batch_scoring import total_scores
 from steelyard.client.evaluation import Predicted
@@ -21,7 +17,7 @@ from steelyard.engines.common_test import CommonTest, Members, ScoreRequest
 from steelyard.engines.workload import Workload
 from steelyard.errors import SteelyardError
 from steelyard.metrics.scores import Scores, Terms, score, terms_of
-from steelyard.seeds import Depth, alone, others_restored
+from steelyard.seeds import others_restored
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
 from steelyard.types import EMPTY, Broadcast, ClientId, Failure, Message
 
@@ -208,60 +204,3 @@ def readable(predicted: T | Failure) -> T:
 
 def nothing() -> None:
     """The default for work that is done meanwhile."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread: sums depend in their last bits on the number of threads.
-
-    Each Python thread has its own number; a new one begins with the number that was set last. So a thread
-    that begins while another is in such a context finds 1, and takes the number before that as its own.
-    """
-    with alone():
-        before = _single.enter()
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        with alone():
-            _single.leave()
-            torch.set_num_threads(before)
-
-
-def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """The function in `one_thread`. Torch then starts no threads, after which a fork might hang."""
-
-    @wraps(function)
-    def restricted(*args: P.args, **kwargs: P.kwargs) -> T:
-        with one_thread():
-            return function(*args, **kwargs)
-
-    return restricted
-
-
-class _Single:
-    """The Python threads that are in a context of `one_thread`."""
-
-    def __init__(self) -> None:
-        self.threads, self.usual, self.depth = 0, 1, Depth()
-
-    def enter(self) -> int:
-        """The number of threads to restore."""
-        number = torch.get_num_threads()
-        if not self.depth.value:
-            self.usual = number = self.usual if self.threads else number
-            self.threads += 1
-        self.depth.value += 1
-        return number
-
-    def leave(self) -> None:
-        self.depth.value -= 1
-        self.threads -= not self.depth.value
-
-    def after_fork(self) -> None:
-        self.threads = int(self.depth.value > 0)
-
-
-_single = _Single()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_single.after_fork)

@@ -8,11 +8,11 @@ from steelyard.client.learner import Learner
 from steelyard.client.own_code import has_own_data
 from steelyard.client.private_state import MemoryStates
 from steelyard.data.examples import AnyExamples
-from steelyard.engines.base import one_thread
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores
 from steelyard.sites import ServerTestSet
+from steelyard.threads import one_thread
 from steelyard.types import Message
 
 

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Engine, SimulatedSites, one_thread
-from steelyard.engines.cores import check_workers, cores
+from steelyard.engines.base import Engine, SimulatedSites
 from steelyard.engines.pool_sites import PoolSites
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
+from steelyard.threads import check_workers, cores, one_thread
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from steelyard.client.interruptions import signals_noted
 from steelyard.client.private_state import PrivateStates
 from steelyard.engines.attempts import ATTEMPTS, Attempt
-from steelyard.engines.base import Deadline, Engine, SimulatedSites, nothing, one_thread
+from steelyard.engines.base import Deadline, Engine, SimulatedSites, nothing
 from steelyard.engines.buffers import LocalBuffers, UpdateBuffer
-from steelyard.engines.cores import check_workers, cores
 from steelyard.engines.pool_sites import PoolSites, log
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.worker import (
@@ -42,6 +41,7 @@ from steelyard.engines.worker import (
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, SteelyardError
 from steelyard.seeds import others_restored
+from steelyard.threads import check_workers, cores, one_thread
 from steelyard.types import Broadcast, Message
 
 START_SECONDS = 600.0  # to wait for a first worker: a cluster may have to start a machine for it

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from steelyard.client.private_state import PrivateStates
-from steelyard.engines.base import Engine, SimulatedSites, one_thread
+from steelyard.engines.base import Engine, SimulatedSites
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
+from steelyard.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from steelyard.client.containment import run_contained
 from steelyard.client.learner import Trained, batches_per_epoch, count_steps
 from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
-from steelyard.engines.base import Engine, SimulatedSites, one_thread
-from steelyard.engines.cores import check_workers
+from steelyard.engines.base import Engine, SimulatedSites
 from steelyard.engines.joint_training import train_together, trial_batch, why_not_stacked
 from steelyard.engines.pool import open_pool
 from steelyard.engines.runner import SiteRunner
@@ -24,6 +23,7 @@ from steelyard.engines.stacked_model import StackedModel
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
 from steelyard.layout import layout_of
+from steelyard.threads import check_workers, one_thread
 from steelyard.types import Broadcast, ClientId, Failure, Message, State
 
 STACK_BYTES = 8 << 20  # of parameters trained together, so that they stay in the cache

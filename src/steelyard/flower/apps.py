@@ -16,7 +16,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from steelyard.engines.base import one_thread
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower.answering import Answering
 from steelyard.flower.building import Load, build_server, check_server
@@ -29,6 +28,7 @@ from steelyard.flower.serving import KEPT, open_run, wait_for_sites
 from steelyard.flower.wire import Parcel, WireError, from_records, to_records
 from steelyard.observers.base import Watching
 from steelyard.specs.building import build_observers
+from steelyard.threads import one_thread
 from steelyard.types import ClientId
 
 SITE, HOME, OUT = "site", "home", "out"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from steelyard.engines.base import one_thread
 from steelyard.errors import InputError, SteelyardError
 from steelyard.flower import credentials
 from steelyard.flower.building import build_server, check_server, recorded_model_of
@@ -33,6 +32,7 @@ from steelyard.specs.building import build_observers, parameters_of
 from steelyard.specs.gate import Permission
 from steelyard.specs.running import recorder_for
 from steelyard.specs.schema import Spec
+from steelyard.threads import one_thread
 from steelyard.types import Round
 
 KEPT = "sites"

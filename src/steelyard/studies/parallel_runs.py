@@ -19,11 +19,11 @@ import torch
 
 import steelyard
 from steelyard.client.interruptions import STOPPING
-from steelyard.engines.cores import CORES_VARIABLE, cores
 from steelyard.errors import SteelyardError, SteelyardWarning
 from steelyard.runs.reader import Run, runs_in
 from steelyard.specs.running import run_or_resume
 from steelyard.specs.schema import Spec
+from steelyard.threads import CORES_VARIABLE, cores
 from steelyard.types import Round
 
 T = TypeVar("T")
