@@ -34,8 +34,7 @@ from torch import Tensor
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
-from steelyard.engines import Ray, Serial, pool_sites
-from steelyard.engines import ray as engine
+from steelyard.engines import Ray, Serial, pool_sites, ray_sites
 from steelyard.errors import InputError, SteelyardError
 from steelyard.server.federation import advance
 from steelyard.settings import Training
@@ -123,7 +122,7 @@ def test_two_nodes_share_the_work_and_give_the_bits_of_the_serial_engine(
     assert_same(federation.run(), Federation(parties, model(), algorithm, engine=Serial(), **settings).run())
     assert len(list(tmp_path.iterdir())) == 2
     assert not ray.is_initialized()
-    assert_gone("cluster", b"ray::Actor")
+    assert_gone("cluster", b"ray::Node")
 
 
 def test_dict_batches_and_own_metrics_have_the_bits_of_the_serial_engine(cluster: str) -> None:
@@ -158,7 +157,7 @@ def test_a_ray_that_is_there_already_is_used_and_left_running(cluster: str) -> N
             advance(server, server.init())
             assert sites.about == "ray, 1 worker on 1 node"
         assert ray.is_initialized()
-        assert_gone("cluster", b"ray::Actor")
+        assert_gone("cluster", b"ray::Node")
     finally:
         ray.shutdown()
 
@@ -172,7 +171,7 @@ def test_a_client_that_never_answers_misses_the_deadline_and_its_worker_is_repla
     status = {(row["round"], row["client"]): str(row["status"]) for row in result.clients}
     assert status[1, "hung"] == status[2, "hung"] == "failed while answering: no answer within 8 s"
     assert all(status[1, client] == "used" for client in healthy)
-    assert_gone("cluster", b"ray::Actor")
+    assert_gone("cluster", b"ray::Node")
 
 
 class Homesick(Noisy):
@@ -205,7 +204,7 @@ def test_without_an_address_ray_runs_here_and_leaves_no_trace(
 
     def kill_the_workers(round: Any) -> None:
         if round.number == 1:
-            killed.extend(processes("local", b"ray::Actor"))
+            killed.extend(processes("local", b"ray::Node"))
             for process in killed:
                 os.kill(process, signal.SIGKILL)
 
@@ -223,7 +222,7 @@ def test_a_table_that_clients_share_is_packed_once() -> None:
     inputs, targets = data(1000, 0)
     parties = {str(each): (inputs[10 * each :][:10], targets[10 * each :][:10]) for each in range(100)}
     workload = Federation(parties, model()).workload
-    assert len(engine.pack(workload, ray.cloudpickle)) < 2 * inputs.nbytes
+    assert len(ray_sites.pack(workload, ray.cloudpickle)) < 2 * inputs.nbytes
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from steelyard.layout import tensors_of
 from steelyard.sharing import Sharing
 from steelyard.texts import kebab
 
-SAME_BITS = ("serial", "pool", "ray")
-"""Engines that give the same bits."""
+SAME_BITS = ("serial", "pool")
+"""Engines that give the same bits; so does `ray`, whose nodes are pools unless a setting says otherwise."""
 
 
 def describe_federation(
@@ -41,6 +41,7 @@ def in_words(model: nn.Module) -> str:
 
 def _engine(engine: Engine) -> str:
     name, device = kebab(type(engine).__name__), getattr(engine, "device", "cpu")
+    name = getattr(engine, "node", name)
     return "serial, pool or ray" if name in SAME_BITS else name if device == "cpu" else f"{name} on {device}"
 
 

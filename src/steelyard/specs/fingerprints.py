@@ -30,7 +30,7 @@ CHOICES = {
 }
 """Settings of a spec that are choices, or lists or tables of choices, and their families."""
 
-SAME_BITS = ("serial", "pool", "ray")
+SAME_BITS = ("serial", "pool")
 NO_EFFECT = ("name", "about", "engine", "spill", "round_seconds", "observers")
 
 Table = Mapping[str, Any]
@@ -70,8 +70,11 @@ def _engine(spec: Table) -> dict[str, Any]:
 
     `auto` trains clients together, like `vectorized`, only if many of them take part in a round. Whether it
     does also depends on model and data, which are not built here: with many clients it counts as another.
+    `ray` counts as the engine of its nodes.
     """
     choice = registry.essential("engines", spec["engine"])
+    if choice["name"] == "ray":
+        choice = {"name": choice.get("node", "pool")}
     adversaries = spec["adversaries"]["count"] if spec["adversaries"]["extra"] else 0
     invited = spec["clients_per_round"] or spec["data"]["clients"] + adversaries
     few = choice["name"] == "auto" and invited < 2 * MIN_GROUP  # see engines.vectorized.pays
