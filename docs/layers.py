@@ -2,7 +2,7 @@
 
 LAYERS: list[set[str]] = [
     {"errors", "types", "seeds", "texts", "frames"},
-    {"importing", "schedules", "annotations", "threads"},
+    {"devices", "importing", "schedules", "annotations", "threads"},
     {"components", "contents"},
     {"layout", "settings", "tensor_files", "nn", "metrics", "verdicts"},
     {"task"},

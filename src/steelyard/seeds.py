@@ -28,8 +28,12 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 
 
 @contextmanager
-def seeded(seed: int, *key: str | int, own_code: bool = True) -> Iterator[None]:
+def seeded(
+    seed: int, *key: str | int, own_code: bool = True, device: torch.device | None = None
+) -> Iterator[None]:
     """Seed the global generators of torch, numpy and `random` in this context, and restore them after it.
+
+    That of a `device` other than the CPU is seeded alike.
 
     Other threads wait before they seed them. A generator function that yields in this context must be closed
     by the thread that called it.
@@ -38,21 +42,30 @@ def seeded(seed: int, *key: str | int, own_code: bool = True) -> Iterator[None]:
     `own_code=False` leaves numpy and `random` as they are, which saves half of the time.
     """
     # Not torch.manual_seed: before CUDA is initialised, it stores a stack trace of every call.
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     number = derive(seed, *key)
     with alone():
         state = torch.default_generator.get_state()
         others = _others.begin(number) if own_code else None
-        with torch.random.fork_rng(devices) if devices else nullcontext():
+        with nullcontext() if device is None or device.type == "cpu" else _seeded_on(device, number):
             torch.default_generator.manual_seed(number)
-            if devices:
-                torch.cuda.manual_seed_all(number)
             try:
                 yield
             finally:
                 torch.default_generator.set_state(state)
                 if others is not None:
                     _set_others(others)
+
+
+@contextmanager
+def _seeded_on(device: torch.device, number: int) -> Iterator[None]:
+    """Seed the generator that a device has beside that of the CPU, and restore it after this context."""
+    module = torch.get_device_module(device)
+    state = module.get_rng_state(device)
+    module.set_rng_state(torch.Generator(device).manual_seed(number).get_state(), device)
+    try:
+        yield
+    finally:
+        module.set_rng_state(state, device)
 
 
 def alone() -> AbstractContextManager[Any]:

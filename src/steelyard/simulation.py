@@ -16,6 +16,7 @@ from steelyard.attacks import Attack
 from steelyard.attacks.attacked import Attacked, check_adversaries, mark_adversaries, named_attacks
 from steelyard.client.arguments import checked_flag, checked_seed, merged_task, with_named_metrics
 from steelyard.client.checks import check_fit, creatable
+from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
 from steelyard.client.private_state import MemoryStates, PrivateStates
@@ -128,6 +129,7 @@ class SimulatedFederation(Resumable):
         if not isinstance(self.algorithm, Algorithm):
             raise InputError(f"algorithm must be an Algorithm, not {algorithm!r}: write Algorithm(...).")
         self.engine: Engine = component("engine", "engines", Engine, "auto" if engine is None else engine)
+        self.engine.check(round_seconds)
         self.seed, self.spill = checked_seed(seed), checked_flag("spill", spill)
         self.rounds, self.evaluate_every, self.patience = rounds, evaluate_every, patience
         self.monitor, self.round_seconds = monitor, round_seconds
@@ -231,14 +233,20 @@ class SimulatedFederation(Resumable):
 
     def server(self, sites: SimulatedSites) -> Federation:
         """The server of this federation, for simulated sites that are open."""
-        return self.server_for(sites, sites.test)
+        return self.server_for(sites, sites.test, sites.workload.learner)
 
-    def server_for(self, sites: Sites, test: ServerTestSet | None) -> Federation:
-        """The server of this federation, for sites anywhere, with its own test set."""
+    def server_for(
+        self, sites: Sites, test: ServerTestSet | None, learner: Learner | None = None
+    ) -> Federation:
+        """The server of this federation, for sites anywhere, with its own test set.
+
+        The `learner` scores a validation set of the server's own (default: on the CPU).
+        """
         reached: Sites = Attacked(sites, self.adversaries, self.seed) if self.adversaries else sites
         mark = partial(mark_adversaries, adversaries=self.adversaries)
         task, data = self.workload.learner.task, self.validation
-        own = data if isinstance(data, float) else server_set(self.model, self.workload.learner, data)
+        learner = learner or self.workload.learner
+        own = data if isinstance(data, float) else server_set(self.model, learner, data)
         return Federation(
             reached,
             self.algorithm,

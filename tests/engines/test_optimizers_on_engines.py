@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import steelyard as sy
 from steelyard.engines import Engine, Pool, Serial, Vectorized
-from steelyard.engines.vectorized import check_device
 from steelyard.errors import InputError
 from steelyard.schedules import Cosine, Linear, Progress
 from steelyard.settings import Training
@@ -121,22 +120,3 @@ def test_a_partial_keeps_what_it_was_given() -> None:
     plain = trained(Training(batch_size=4), Serial())
     for name, value in plain.items():
         torch.testing.assert_close(own[name], value, rtol=1e-5, atol=1e-6)
-
-
-def test_a_device_that_is_not_there_is_named() -> None:
-    for device in ("cuda:99", "gpu"):
-        with pytest.raises(
-            InputError, match=rf"^engine\.device is '{device}', which cannot be used here: .*\.$"
-        ):
-            trained(Training(), Vectorized(device=device))
-
-
-def test_why_a_device_cannot_be_used_is_one_clause(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object, **settings: object) -> None:
-        raise NotImplementedError(
-            "Could not run it with the 'MPS' backend. If you are a Facebook employee, go"
-        )
-
-    monkeypatch.setattr(torch, "empty", refuse)
-    with pytest.raises(InputError, match=r"used here: Could not run it with the 'MPS' backend\.$"):
-        check_device("mps")

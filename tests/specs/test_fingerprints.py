@@ -125,6 +125,16 @@ def test_vectorized_and_auto_with_many_clients_have_fingerprints_of_their_own() 
     assert of(engine="vectorized", **few) != of(engine="serial", **few)
 
 
+def test_a_fingerprint_has_the_kind_of_device_and_not_its_number() -> None:
+    cuda = of(engine={"name": "serial", "device": "cuda"})
+    assert cuda != of(engine="serial")
+    assert cuda != of(engine={"name": "serial", "device": "mps"})
+    assert cuda != of(engine={"name": "vectorized", "device": "cuda"})
+    assert cuda == of(engine={"name": "serial", "device": "cuda:1"})
+    assert cuda == of(engine={"name": "auto", "device": "cuda"})
+    assert of(engine={"name": "serial", "device": "cpu"}) == of(engine="serial")
+
+
 def test_auto_is_apart_exactly_where_its_rule_can_choose_joint_training() -> None:
     assert of(engine="auto", data__clients=31) == of(engine="serial", data__clients=31)
     assert of(engine="auto", data__clients=32) != of(engine="serial", data__clients=32)

@@ -247,8 +247,8 @@ def test_a_rule_for_another_question_and_a_setting_of_another_rule_are_found() -
     assert refused({"combining": "proximal"}) == (
         "unknown combining rule 'proximal': it belongs to `objective`."
     )
-    assert refused(None, {"engine.device": "cuda"}) == (
-        "engine 'auto' has no setting 'device': it is a setting of vectorized."
+    assert refused(None, {"engine": {"name": "pool", "device": "cuda"}}) == (
+        "engine 'pool' has no setting 'device': it is a setting of auto, serial, vectorized."
     )
     assert refused(None, {"weighing.f": 2}).endswith("it is a setting of krum, multi-krum, nnm.")
 

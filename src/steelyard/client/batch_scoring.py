@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from steelyard.data.batches import size_of
+from steelyard.data.batches import on_cpu, size_of
 from steelyard.data.examples import AnyExamples, StreamExamples
+from steelyard.devices import CPU, exact
 from steelyard.errors import InputError
 from steelyard.metrics.calibration import BINS
 from steelyard.metrics.own import OwnMetrics
@@ -59,30 +60,34 @@ def score_batches(
     temperature: float = 1.0,
     rows: slice = slice(None),
     size: int = BATCH,
+    device: torch.device = CPU,
 ) -> list[Scores]:
     """The scores of each batch of a data set, in evaluation mode; streams are read from beginning to end.
 
-    `size` is that of the batches; it divides 256. A stream may have its own.
+    `size` is that of the batches; it divides 256. A stream may have its own. The model and the batches are on
+    the `device`.
     """
     model.eval()
     found = []
     with (
-        seeded(seed, "predict", 0) if isinstance(data, StreamExamples) else nullcontext(),
-        closing(_batches(data, seed, rows, size)) as batches,  # after an error, too
+        seeded(seed, "predict", 0, device=device) if isinstance(data, StreamExamples) else nullcontext(),
+        closing(_batches(data, seed, rows, size, device)) as batches,  # after an error, too
     ):
         for inputs, targets in batches:
             found.append(score_batch(model, task, inputs, targets, detail, temperature))
     return found
 
 
-def _batches(data: AnyExamples, seed: int, rows: slice, size: int) -> Generator[tuple[Any, Any], None, None]:
+def _batches(
+    data: AnyExamples, seed: int, rows: slice, size: int, device: torch.device
+) -> Generator[tuple[Any, Any], None, None]:
     """The batches of a data set; random layers and transforms draw from the seed and the batch's position."""
     if isinstance(data, StreamExamples):
         yield from data.passes(size)
         return
     start, stop, _ = rows.indices(len(data))
     for first in range(start, stop, size):
-        with seeded(seed, "predict", first):
+        with seeded(seed, "predict", first, device=device):
             yield data.span(first, min(first + size, stop))
 
 
@@ -106,7 +111,7 @@ def score_batch(
     else:
         rows = len(targets), -1
         kind = label_scores if task.targets == "labels" else number_scores
-        scores = kind(_logits(task, shown).reshape(rows), targets.reshape(rows))
+        scores = kind(_logits(task, shown.cpu()).reshape(rows), targets.cpu().reshape(rows))
     return scores._replace(own=own_sums(task, shown, targets, count)) if task.metrics else scores
 
 
@@ -114,6 +119,7 @@ def own_sums(task: FittedTask, shown: Any, targets: Any, count: int) -> NDArray[
     """What a batch adds to the sums of the user's own metrics: nothing, if all of its targets are ignored."""
     if all_ignored(task, targets):
         return np.zeros(task.metrics.size)
+    shown, targets = on_cpu(shown), on_cpu(targets)  # where the states of metrics are
     return task.metrics.sums(shown, targets, count, partial(_prepared, task, shown, targets))
 
 
@@ -155,7 +161,7 @@ def flat_classes(task: FittedTask, logits: Tensor, targets: Tensor) -> tuple[Ten
 def _class_scores(logits: Tensor, targets: Tensor, detail: bool, temperature: float) -> Scores:
     classes = logits.shape[1]
     if len(targets):
-        return score(log_probabilities(logits), targets, detail, temperature)
+        return score(exact(log_probabilities(logits)), exact(targets), detail, temperature)
     confusion = classes * (classes if classes <= MAX_CONFUSION else 2)
     return Scores(np.zeros(CLASS_SUMS + (3 * BINS + confusion if detail else 0)), classes)
 

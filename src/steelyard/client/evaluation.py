@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from steelyard.client.batch_scoring import BATCH, own_sums
 from steelyard.client.learner import Learner
 from steelyard.data.examples import AnyExamples
+from steelyard.devices import CPU
 from steelyard.metrics.accuracy import accuracy_by_mix
 from steelyard.metrics.scores import CLASS_SUMS, NO_SUMS, Scores, log_probabilities
 from steelyard.metrics.temperature import fit_temperature
@@ -31,8 +32,11 @@ def predict(
     rows: slice = slice(None),
     own_code: bool = True,
     observe: Observe | None = None,
+    device: torch.device = CPU,
 ) -> Tensor:
     """Log-probabilities [N, C] in evaluation mode; for numeric targets, the outputs themselves.
+
+    The model and the batches are on the `device`; what is returned is on the CPU.
 
     A slice of `rows` that starts at a multiple of 256 gets the same bits as in a prediction of all rows.
     Random layers and transforms draw from the seed and the position of the batch.
@@ -41,13 +45,13 @@ def predict(
     start, stop, _ = rows.indices(len(data))
     parts = []
     for first in range(start, stop, BATCH):
-        with seeded(seed, "predict", first, own_code=own_code):
+        with seeded(seed, "predict", first, own_code=own_code, device=device):
             inputs, targets = data.span(first, min(first + BATCH, stop))
             outputs = model(inputs)
             if observe is not None:
                 observe(outputs, targets)
             parts.append(outputs if targets.is_floating_point() else log_probabilities(outputs))
-    return torch.cat(parts)
+    return torch.cat(parts).cpu()
 
 
 class Predicted(NamedTuple):
@@ -66,13 +70,14 @@ def predict_all(
     model: nn.Module, learner: Learner, data: AnyExamples, rows: slice = slice(None)
 ) -> Predicted:
     """Predictions and the sums of own metrics, in one pass over a data set of plain tensors."""
-    task, sums = learner.task, list[NDArray[np.float64]]()
+    task, place, sums = learner.task, learner.place, list[NDArray[np.float64]]()
 
     def observe(outputs: Tensor, targets: Tensor) -> None:
         sums.append(own_sums(task, outputs, targets, len(targets)))
 
     watch = observe if task.metrics else None
-    return Predicted(predict(model, data, learner.seed, rows, learner.own_code, watch), sums)
+    data = place.examples(data)
+    return Predicted(predict(model, data, learner.seed, rows, learner.own_code, watch, place.device), sums)
 
 
 def own_mix_scores(predicted: Tensor, targets: Tensor, trained: Tensor) -> Scores:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from steelyard.client.gradients import Loss, grouped, make_gradients
 from steelyard.client.memory_format import memory_format_of
 from steelyard.client.optimizers import make_step
+from steelyard.client.placement import Placement
 from steelyard.client.working_model import (
     FrozenParameters,
     WorkingModel,
@@ -52,19 +53,28 @@ class Learner:
     """Whether code of the user's own may run while clients train and predict (`client.own_code`)."""
     task: FittedTask = field(default_factory=FittedTask)
     """How models are called, and what the targets are."""
+    place: Placement = field(default_factory=Placement)
+    """The device on which models train and predict."""
+
+    def on(self, place: Placement) -> "Learner":
+        """The same training on another device."""
+        place.check(self.layout.dtype)
+        return replace(self, place=place)
 
     def memory_format(self, model: nn.Module) -> torch.memory_format:
-        """The order of images in memory while a model trains and predicts."""
+        """The order of images in memory while a model trains and predicts; "auto" is a rule for CPUs."""
+        if self.training.memory_format == "auto" and not self.place.is_cpu:
+            return torch.contiguous_format
         return memory_format_of(model, self.task, self.training.memory_format)
 
     def working_model(self, model: nn.Module) -> WorkingModel:
         """A copy of a model to train and predict in, with the layout of what travels."""
         layout = self.sharing.layout(model)
         start = self.sharing.start(tensors_of(model), layout)
-        copied = working_copy_of(model, self.memory_format(model))
+        copied = working_copy_of(model, self.memory_format(model), self.place.device)
         private = self.sharing.has_private_layers  # these are in the private states, frozen ones as well
         frozen = FrozenParameters() if private else frozen_parameters(copied.model, model, layout)
-        return replace(copied, layout=layout, start=start, frozen=frozen)
+        return replace(copied, layout=self.place.layout(layout), start=start, frozen=frozen)
 
     def train(
         self,
@@ -81,22 +91,24 @@ class Learner:
         """
         layout, kept = working.layout or self.layout, state or working.start
         count, steps = len(data), self.steps_of(data, working.normalises_batches)  # a stream may be read
+        broadcast, placed = self.place.broadcast(broadcast), self.place.examples(data)
         self.load(working, broadcast.message, kept)
         if not working.model.training:
             working.model.train()
-        with seeded(self.seed, broadcast.round, client, "train", own_code=self.own_code):
+        key, device = (broadcast.round, client, "train"), self.place.device
+        with seeded(self.seed, *key, own_code=self.own_code, device=device):
             local = Local(
                 working.model,
                 working.parameters,
                 broadcast,
                 count,
                 layout,
-                lambda: data.labels,
+                lambda: data.labels.to(device),
                 partial(self.came_down, [working.tensors], layout, broadcast.message, [kept]),
                 self.task,
             )
             try:
-                losses = self._losses(working, client, data, local, steps)
+                losses = self._losses(working, client, placed, local, steps)
             finally:
                 working.settle()
         update = subtract(
@@ -104,13 +116,14 @@ class Learner:
         )
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
-        kept = self.sharing.keep(working.tensors, layout)
+        kept = self.place.state(self.sharing.keep(working.tensors, layout))
         return Trained(Reply(client, update, count, metrics), kept)
 
     def load(self, working: WorkingModel, message: Message, kept: State) -> None:
         """Give a working model the values of a shared model and of a client's private state."""
         working.put_back()
         working.frozen.reset()
+        message = self.place.message(message)
         self.sharing.write(working.tensors, working.layout or self.layout, message, kept)
 
     def _losses(
@@ -118,7 +131,7 @@ class Learner:
     ) -> list[float]:
         """Train the working model in so many steps; returns the loss of each."""
         broadcast, pair = local.broadcast, working.normalises_batches
-        bound = self.objective.bind(local)
+        bound = self.place.objective(self.objective).bind(local)
         found = descend(
             bound.loss,
             self.batches_of(data, local.num_examples, broadcast.round, client, pair),
@@ -128,7 +141,8 @@ class Learner:
             Progress(broadcast.round, broadcast.rounds, steps=steps),
             working.model,
         )
-        return [float(loss) for loss in found]
+        losses = [loss.reshape(()) for loss in found]  # read at the end: to read one waits for the device
+        return torch.stack(losses).tolist() if losses else []
 
     @contextmanager
     def came_down(
@@ -234,10 +248,13 @@ def count_steps(training: Training, batches_per_pass: Callable[[], int]) -> int:
 
 
 def subtract(after: Message, before: Message, row: Message | None = None) -> Message:
-    """The update: the difference of the means, and the variances as they are."""
+    """The update, on the CPU: the difference of the means, and the variances as they are."""
     if row is None:
-        return Message(after.mean - before.mean, after.variance)
-    torch.sub(after.mean, before.mean, out=row.mean)
+        return Message(after.mean - before.mean, after.variance).map(Tensor.cpu)
+    if after.mean.device == row.mean.device:
+        torch.sub(after.mean, before.mean, out=row.mean)
+    else:
+        row.mean.copy_(after.mean - before.mean)
     if row.variance is not None and after.variance is not None:
         row.variance.copy_(after.variance)
     return row

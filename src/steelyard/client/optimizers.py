@@ -14,6 +14,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from steelyard.data.batches import in_sentence
+from steelyard.devices import has_fused_steps
 from steelyard.errors import InputError
 from steelyard.schedules import AnySchedule, Constant, Progress, changes_within_rounds, factor_of
 from steelyard.settings import Training
@@ -32,7 +33,7 @@ NOT_ELEMENTWISE = frozenset({"adafactor", "lbfgs", "muon", "sparseadam"})
 
 
 def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
-    plain = [parameter.detach() for parameter in parameters]
+    plain, fused = [parameter.detach() for parameter in parameters], _fused(parameters)
     velocities: list[Tensor | None] = [None] * len(plain)  # torch makes them from the first gradients
     nesterov = bool((training.options or {}).get("nesterov", False))
 
@@ -49,7 +50,7 @@ def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
             [plain[place] for place in used],
             [_dense_gradient(parameters[place]) for place in used],
             moving,
-            fused=True,
+            fused=fused,
             lr=training.lr * factor,
             momentum=training.momentum,
             weight_decay=training.weight_decay,
@@ -65,7 +66,7 @@ def make_sgd(parameters: Sequence[Tensor], training: Training) -> Step:
 
 
 def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
-    plain = [parameter.detach() for parameter in parameters]
+    plain, fused = [parameter.detach() for parameter in parameters], _fused(parameters)
     firsts = [torch.zeros_like(parameter) for parameter in plain]
     seconds = [torch.zeros_like(parameter) for parameter in plain]
     counts = [torch.zeros((), device=parameter.device) for parameter in plain]
@@ -82,7 +83,7 @@ def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
             [seconds[place] for place in used],
             [],
             [counts[place] for place in used],
-            fused=True,
+            fused=fused,
             lr=training.lr * factor,
             beta1=beta1,
             beta2=beta2,
@@ -94,6 +95,11 @@ def make_adam(parameters: Sequence[Tensor], training: Training) -> Step:
         return loss
 
     return step
+
+
+def _fused(parameters: Sequence[Tensor]) -> bool:
+    """Whether one kernel can do the step of all parameters, on their device."""
+    return not parameters or has_fused_steps(parameters[0].device)
 
 
 def _dense_gradient(parameter: Tensor) -> Tensor:

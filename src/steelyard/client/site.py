@@ -96,12 +96,15 @@ class Site:
         """Scores of a shared model with a private state; of plain tensors, the predictions as well."""
         learner, task, module = self.learner, self.learner.task, self.working.model
         learner.load(self.working, model, kept)
+        place = learner.place
         if not task.plain or isinstance(data, StreamExamples):
             size = scored_at_once(task, learner.training.batch_size)
-            return total_scores(score_batches(module, task, data, learner.seed, detail, size=size)), None
-        found = predict_all(module, learner, data)
-        scores = score(found.outputs, data.labels, detail)
-        return (scores._replace(own=found.own) if found.sums else scores), found.outputs
+            placed, seed, task = place.examples(data), learner.seed, place.task(task)
+            found = score_batches(module, task, placed, seed, detail, size=size, device=place.device)
+            return total_scores(found), None
+        predicted = predict_all(module, learner, data)
+        scores = score(predicted.outputs, data.labels, detail)
+        return (scores._replace(own=predicted.own) if predicted.sums else scores), predicted.outputs
 
 
 def profile_of(client: Client, learner: Learner, working: WorkingModel, classes: int) -> Profile:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.client.own_code import has_own_layers
+from steelyard.devices import CPU
 from steelyard.layout import Layout, tensors_of
 from steelyard.nn.pooling import quicken_pooling
 from steelyard.types import State
@@ -55,7 +56,7 @@ def frozen_parameters(copied: nn.Module, model: nn.Module, layout: Layout) -> Fr
     known |= layout.constants.keys()
     return FrozenParameters(
         [
-            (named[name], first.detach())
+            (named[name], first.detach().to(named[name].device))
             for name, first in model.named_parameters()
             if not first.requires_grad and name not in known
         ]
@@ -120,13 +121,15 @@ def working_model_in(model: nn.Module) -> WorkingModel:
 
 
 def working_copy_of(
-    model: nn.Module, memory_format: torch.memory_format = torch.contiguous_format
+    model: nn.Module,
+    memory_format: torch.memory_format = torch.contiguous_format,
+    device: torch.device = CPU,
 ) -> WorkingModel:
-    """A working model in a copy, with layers that are faster on CPUs and weights in this order.
+    """A working model in a copy on a device, with layers that are faster on CPUs and weights in this order.
 
     It computes the same as the model, up to rounding.
     """
-    copied = quicken_pooling(copy.deepcopy(model))
+    copied = quicken_pooling(copy.deepcopy(model)).to(device)
     if memory_format == torch.channels_last:
         copied = copied.to(memory_format=memory_format)  # type: ignore[call-overload]
     return working_model_in(copied)

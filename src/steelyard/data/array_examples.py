@@ -113,7 +113,8 @@ class Examples:
         """Mean and inverse standard deviation of the bytes, shaped to broadcast over a batch."""
         shape = (-1,) + (1,) * (self.inputs.dim() - 2)
         mean, std = torch.tensor(self.mean).mul(255), torch.tensor(self.std).mul(255)
-        return mean.view(shape), std.reciprocal().view(shape)
+        device = self.inputs.device
+        return mean.view(shape).to(device), std.reciprocal().view(shape).to(device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,10 @@ class ArrayExamples:
 
     def batch(self, positions: Tensor) -> Batch:
         """Model inputs and targets at `positions` of these rows."""
-        rows = self.rows.index_select(0, positions)
+        return self.read(self.rows.index_select(0, positions))
+
+    def read(self, rows: Tensor) -> Batch:
+        """Model inputs and targets of any rows of the tables."""
         inputs = map_tensors(self.inputs, lambda table: as_input(table.index_select(0, rows), self.double))
         targets = self.targets
         return inputs, None if targets is None else self._cast(targets.index_select(0, rows))

@@ -94,6 +94,16 @@ def map_tensors(structure: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return structure
 
 
+def on_cpu(structure: Any) -> Any:
+    """The same structure with every tensor on the CPU; itself, if they all are."""
+    tensors = (leaf for _, leaf in leaves(structure) if isinstance(leaf, Tensor))
+    return structure if all(map(_is_on_cpu, tensors)) else map_tensors(structure, Tensor.cpu)
+
+
+def _is_on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
 def size_of(inputs: Any) -> int:
     """The number of examples: the first dimension of the first tensor."""
     for _, leaf in leaves(inputs):

@@ -14,6 +14,7 @@ from steelyard.engines.common_test import ScoreRequest
 from steelyard.engines.pool import start_sites
 from steelyard.engines.pool_sites import PoolSites
 from steelyard.engines.runner import SiteRunner
+from steelyard.engines.serial import Serial
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
@@ -32,13 +33,20 @@ class Auto(Engine):
 
     Whether a pool saves time is decided by timing a client of the first round: serial and pool give the same
     bits, so that choice is free. The rule sees only the model and the data, so equal runs choose alike. With
-    a deadline, clients always run in workers, which can be replaced.
+    a deadline, clients always run in workers, which can be replaced. On a `device` other than the CPU it is
+    serial.
     """
+
+    device: str = "cpu"
 
     @contextmanager
     def open(
         self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
     ) -> Iterator[SimulatedSites]:
+        if self.device != "cpu":
+            with Serial(self.device).open(workload, states, round_seconds) as serial:
+                yield serial
+            return
         sites = AutoSites(workload, states, cores(), has_deadline=round_seconds is not None)
         with one_thread():
             try:

@@ -13,9 +13,10 @@ from steelyard.client.interruptions import signals_noted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
+from steelyard.devices import checked_device
 from steelyard.engines.common_test import CommonTest, Members, ScoreRequest
 from steelyard.engines.workload import Workload
-from steelyard.errors import SteelyardError
+from steelyard.errors import InputError, SteelyardError
 from steelyard.metrics.scores import Scores, Terms, score, terms_of
 from steelyard.seeds import others_restored
 from steelyard.sites import LATE, Answer, Profile, ScoreTable
@@ -27,6 +28,20 @@ T = TypeVar("T")
 
 class Engine(ABC):
     """Where the sites of a simulation run."""
+
+    device: str = "cpu"
+    """The device of torch on which models train and predict; most engines know the CPU only."""
+
+    def check(self, round_seconds: float | None) -> None:
+        """Refuse a device that cannot be used, before the first round."""
+        if self.device == "cpu":
+            return
+        checked_device(self.device)
+        if round_seconds is not None:
+            raise InputError(
+                "round_seconds is a deadline for worker processes, but with engine.device "
+                f"{self.device!r} clients run in this one; leave one of the two out."
+            )
 
     @abstractmethod
     def open(

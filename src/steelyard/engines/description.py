@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from steelyard.contents import Hasher, plain_settings, short_hash
 from steelyard.data.clients import Population
 from steelyard.data.examples import AnyExamples
+from steelyard.devices import kind_of
 from steelyard.engines.base import Engine
 from steelyard.engines.workload import Workload
 from steelyard.layout import tensors_of
@@ -29,7 +30,7 @@ def describe_federation(
         "test examples": None if test is None else len(test),
         "validation": validation if validation is None or isinstance(validation, float) else len(validation),
         "engine": _engine(engine),
-        "memory format": workload.memory_format,
+        "memory format": workload.on(engine.device).memory_format,
         **_models(workload),
     }
 
@@ -40,9 +41,11 @@ def in_words(model: nn.Module) -> str:
 
 
 def _engine(engine: Engine) -> str:
-    name, device = kebab(type(engine).__name__), getattr(engine, "device", "cpu")
+    name, device = kebab(type(engine).__name__), kind_of(engine.device)
     name = getattr(engine, "node", name)
-    return "serial, pool or ray" if name in SAME_BITS else name if device == "cpu" else f"{name} on {device}"
+    if device != "cpu":
+        return f"{'serial' if name == 'auto' else name} on {device}"
+    return "serial, pool or ray" if name in SAME_BITS else name
 
 
 def _models(workload: Workload) -> dict[str, Any]:

@@ -80,8 +80,9 @@ def train_together(
     parameters = model.use(len(clients))
     before = [state or start for state in states]
     came_down = partial(learner.came_down, model.rows, learner.layout, broadcast.message, before)
-    local = Local(model, parameters, broadcast, 0, learner.layout, came_down=came_down, task=learner.task)
-    local_loss = learner.objective.bind(local)
+    placed = learner.place.broadcast(broadcast)
+    local = Local(model, parameters, placed, 0, learner.layout, came_down=came_down, task=learner.task)
+    local_loss = learner.place.objective(learner.objective).bind(local)
     assert local_loss.losses is not None
     orders = [
         list(learner.batches(broadcast.round, client, len(mine)))
@@ -103,7 +104,8 @@ def train_together(
         done = (counts == number).nonzero().flatten().tolist()
         if done:  # read these updates now: the copies keep changing while other clients have steps left
             _write_updates(learner, model, broadcast.message, done, [rows[place] for place in done])
-            kept |= {place: learner.sharing.keep(model.rows[place], learner.layout) for place in done}
+            states_of = {place: learner.sharing.keep(model.rows[place], learner.layout) for place in done}
+            kept |= {place: learner.place.state(state) for place, state in states_of.items()}
     totals = torch.stack(history).cpu().cumsum(0)[counts - 1, torch.arange(len(counts))]
     return [
         Trained(
@@ -132,7 +134,7 @@ def _write_updates(
         return
     for place, row in zip(places, rows, strict=True):
         trained = learner.sharing.read_trained(model.rows[place], layout, before)
-        subtract(trained.map(Tensor.cpu), before, row)
+        subtract(trained, learner.place.message(before), row)
 
 
 def _load(

@@ -98,8 +98,9 @@ class SiteRunner:
     def _score_common(self, model: Message, temperature: float, rows: slice) -> list[Scores]:
         learner, working, data = self.workload.learner, self._common_model(model), self.workload.common_test
         assert data is not None
-        size = scored_at_once(learner.task, learner.training.batch_size)
-        return score_batches(working.model, learner.task, data, learner.seed, True, temperature, rows, size)
+        place, size = learner.place, scored_at_once(learner.task, learner.training.batch_size)
+        settings = (learner.seed, True, temperature, rows, size, place.device)
+        return score_batches(working.model, place.task(learner.task), place.examples(data), *settings)
 
     def site(self, client: ClientId) -> Site:
         workload = self.workload

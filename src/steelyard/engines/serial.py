@@ -21,6 +21,8 @@ class Serial(Engine):
     process, which can be replaced.
     """
 
+    device: str = "cpu"
+
     @contextmanager
     def open(
         self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
@@ -31,4 +33,4 @@ class Serial(Engine):
                 yield sites
         else:
             with one_thread():
-                yield SerialSites(workload, states)
+                yield SerialSites(workload.on(self.device), states)

@@ -28,7 +28,9 @@ class SerialSites(SimulatedSites):
         """`reason` says why another engine was not taken."""
         super().__init__(workload, states)
         self.runner = runner or SiteRunner(workload)
-        self.about = f"{self.runner.name}, in this process: {reason}" if reason else self.runner.name
+        place = workload.learner.place
+        name = self.runner.name if place.is_cpu else f"{self.runner.name} on {place.name}"
+        self.about = f"{name}, in this process: {reason}" if reason else name
         self.updates: UpdateBuffer | None = None
 
     def work(

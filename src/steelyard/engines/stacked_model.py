@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from steelyard.client.own_code import has_own_layers
+from steelyard.devices import CPU
 
 ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.SiLU, nn.LeakyReLU, nn.Softplus, nn.Identity)
 
@@ -16,7 +17,7 @@ ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.SiLU, nn.LeakyR
 class StackedModel(nn.Module):
     """Stacked copies of a model, called like one model: each copy gets its part of a batch."""
 
-    def __init__(self, model: nn.Module, width: int, device: str = "cpu") -> None:
+    def __init__(self, model: nn.Module, width: int, device: torch.device = CPU) -> None:
         super().__init__()
         self.base = copy.deepcopy(model).to(device).train()
         self.layers = perceptron_layers(self.base)

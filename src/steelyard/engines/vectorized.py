@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import nn
 
 from steelyard.client.containment import run_contained
@@ -55,21 +54,11 @@ class Vectorized(Engine):
         if reason := why_not(workload):
             raise InputError(f"the vectorized engine cannot train this: {reason}. Take another engine.")
         if self.device != "cpu":
-            check_device(self.device)
             with one_thread():
-                yield SerialSites(workload, states, VectorizedRunner(workload, self.device))
+                yield SerialSites(workload, states, VectorizedRunner(workload.on(self.device)))
         else:
             with open_pool(workload, states, self.workers, VectorizedRunner, round_seconds) as pool:
                 yield pool
-
-
-def check_device(device: str) -> None:
-    """Raise an InputError if torch cannot use a device on this computer."""
-    try:
-        torch.empty(0, device=device)
-    except Exception as error:  # AssertionError without CUDA, RuntimeError for other reasons
-        reason = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
-        raise InputError(f"engine.device is {device!r}, which cannot be used here: {reason}.") from error
 
 
 class VectorizedRunner(SiteRunner):
@@ -78,9 +67,8 @@ class VectorizedRunner(SiteRunner):
     name = "vectorized"
     trains_together = True
 
-    def __init__(self, workload: Workload, device: str = "cpu") -> None:
+    def __init__(self, workload: Workload) -> None:
         super().__init__(workload)
-        self.device = device
         self.stack: StackedModel | None = None
 
     @staticmethod
@@ -101,7 +89,7 @@ class VectorizedRunner(SiteRunner):
     ) -> list[Trained | Failure]:
         if self.stack is None or len(self.stack.rows) < len(clients):
             assert self.workload.model is not None
-            self.stack = StackedModel(self.workload.model, len(clients), self.device)
+            self.stack = StackedModel(self.workload.model, len(clients), self.workload.learner.place.device)
         together = partial(self._train_together, self.stack, broadcast, clients, states, rows)
         outcomes = run_contained("the group", "training", together, self.own_code)
         if isinstance(outcomes, Failure) or outcomes is None:  # one is at fault: alone, it fails by itself

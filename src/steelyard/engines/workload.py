@@ -17,6 +17,7 @@ from steelyard.client.learner import Learner
 from steelyard.client.models import model_of
 from steelyard.client.optimizers import check_training
 from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
+from steelyard.client.placement import Placement
 from steelyard.client.site import profile_of
 from steelyard.client.working_model import WorkingModel
 from steelyard.data.clients import Client, Population
@@ -70,6 +71,8 @@ class Workload:
     def common_test(self) -> AnyExamples | None:
         """The common test set, converted to floats once if it is small: it is read in every round."""
         test = self.test
+        if not self.learner.place.is_cpu:  # bytes are converted on the device
+            return test
         if isinstance(test, Examples) and 4 * math.prod(test.input_shape) * len(test) < MAX_FLOAT_BYTES:
             return test.as_floats()
         return test
@@ -94,6 +97,12 @@ class Workload:
             before = torch.default_generator.get_state()
             model(inputs)
             return not torch.equal(torch.default_generator.get_state(), before)
+
+    def on(self, device: str) -> "Workload":
+        """The same workload with models that train and predict on this device."""
+        if self.learner.place.name == device:
+            return self
+        return replace(self, learner=self.learner.on(Placement(device)))
 
     def fitted(self, task: Task) -> "Workload":
         """The same workload, with what its models are for found from the first client that can be read."""

@@ -197,8 +197,8 @@ def class_terms(log_probabilities: Tensor, targets: Tensor) -> Terms:
     right = predicted == targets
     brier = wide.exp().square_().sum(dim=1).sub_(of_truth.exp(), alpha=2).add_(1)
     cell = classes * targets + predicted if classes <= MAX_CONFUSION else 2 * targets + ~right
-    columns = [right.double().numpy(), of_truth.neg().numpy(), brier.numpy()]
-    return Terms(columns, classes, cell, of_predicted.exp())
+    columns = [column.cpu().numpy() for column in (right.double(), of_truth.neg(), brier)]
+    return Terms(columns, classes, cell.cpu(), of_predicted.exp().cpu())
 
 
 def number_terms(predicted: Tensor, targets: Tensor) -> Terms:

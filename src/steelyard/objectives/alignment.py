@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from steelyard.devices import exact
 from steelyard.errors import InputError, unknown
 from steelyard.objectives.base import Local, LocalLoss, Objective
 from steelyard.objectives.cross_entropy import CrossEntropy
@@ -82,7 +83,7 @@ def _bind_gradient(
     base: LocalLoss, parameters: Sequence[Tensor], direction: Tensor, strength: float, sign: int
 ) -> LocalLoss:
     """Algorithm 1: λ(1 ∓ ⟨g, v̄⟩ / (‖g‖ + ε)(‖v̄‖ + ε))."""
-    wide = direction.double()
+    wide = exact(direction).double()
     unit = (sign * wide / (wide.norm() + EPSILON)).to(_flat(parameters))
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ def _bind_update(
     base: LocalLoss, parameters: Sequence[Tensor], direction: Tensor, strength: float
 ) -> LocalLoss:
     """§3.4: λ(1 − cos(v, v̄)) with v = w − w_t, and its gradient −λ(v̄/‖v̄‖ − cos·v/‖v‖)/‖v‖."""
-    wide, shapes = direction.double(), [parameter.shape for parameter in parameters]
+    wide, shapes = exact(direction).double(), [parameter.shape for parameter in parameters]
     start = _flat(parameters)
     update, unit = torch.zeros_like(start), (wide / wide.norm()).to(start)
     start_parts, update_parts, unit_parts = (_split(vector, shapes) for vector in (start, update, unit))

@@ -28,7 +28,8 @@ class BinaryCrossEntropy(Objective):
 
     def bind(self, local: Local) -> LocalLoss:
         forward, task = local.forward, local.task
-        weight = None if self.positive_weight == 1 else torch.tensor(self.positive_weight)
+        device, factor = local.parameters[0].device, self.positive_weight
+        weight = None if factor == 1 else torch.tensor(factor, device=device)
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             outputs, truth = task.aligned(forward(inputs), targets)

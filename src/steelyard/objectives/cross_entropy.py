@@ -91,7 +91,7 @@ def of_each(outputs: Tensor, targets: Tensor, **settings: Any) -> Tensor:
 
 
 def _weights(values: tuple[float, ...], local: Local) -> Tensor:
-    return torch.tensor(values, dtype=local.parameters[0].dtype)
+    return torch.tensor(values, dtype=local.parameters[0].dtype, device=local.parameters[0].device)
 
 
 def _excess(local: Local) -> Tensor:

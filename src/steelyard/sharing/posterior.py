@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from steelyard.devices import exact
 from steelyard.errors import InputError
 from steelyard.layout import Entry, Layout, flatten, layout_of, load
 from steelyard.nn.variational import Gaussian, log_sigma_names, posterior_of
@@ -39,7 +40,8 @@ class Posterior(Sharing):
         mean = flatten(tensors, layout)
         variance = torch.zeros_like(mean)
         for entry, posterior in _posteriors(tensors, layout):
-            log_variance = 2 * posterior.log_sigma_lr_scale.double() * posterior.log_sigma.double()
+            scale, log_sigma = exact(posterior.log_sigma_lr_scale), exact(posterior.log_sigma)
+            log_variance = 2 * scale.double() * log_sigma.double()
             values = log_variance.exp().clamp(MIN_VARIANCE, MAX_VARIANCE)
             variance[entry.start : entry.stop] = values.reshape(-1)
         return Message(mean, variance)
@@ -48,9 +50,9 @@ class Posterior(Sharing):
         load(tensors, message.mean, layout)
         assert message.variance is not None
         for entry, posterior in _posteriors(tensors, layout):
-            variance = message.variance[entry.start : entry.stop].view(entry.shape).double()
+            variance = exact(message.variance[entry.start : entry.stop]).view(entry.shape).double()
             log_variance = variance.clamp(MIN_VARIANCE, MAX_VARIANCE).log()
-            posterior.log_sigma.copy_(log_variance / (2 * posterior.log_sigma_lr_scale.double()))
+            posterior.log_sigma.copy_(log_variance / (2 * exact(posterior.log_sigma_lr_scale).double()))
 
     def keep(self, tensors: Tensors, layout: Layout) -> State:
         return EMPTY

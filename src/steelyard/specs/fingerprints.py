@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from steelyard.devices import kind_of
 from steelyard.engines.vectorized import MIN_GROUP
 from steelyard.specs import gate, registry
 from steelyard.specs.source_code import source_hash
@@ -78,6 +79,10 @@ def _engine(spec: Table) -> dict[str, Any]:
     adversaries = spec["adversaries"]["count"] if spec["adversaries"]["extra"] else 0
     invited = spec["clients_per_round"] or spec["data"]["clients"] + adversaries
     few = choice["name"] == "auto" and invited < 2 * MIN_GROUP  # see engines.vectorized.pays
+    device = kind_of(choice.get("device", "cpu"))
+    if device != "cpu":  # there `auto` is serial
+        name = "serial" if choice["name"] == "auto" else choice["name"]
+        return {"engine": {"name": name, "device": device}}
     if choice["name"] in SAME_BITS or few:
         return {}
     return {"engine": {key: value for key, value in choice.items() if key != "workers"}}
