@@ -1,13 +1,14 @@
 """The flat vector: what is in it, in which order, and that nothing is lost on the way there and back."""
 
 import copy
+import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from steelyard.errors import InputError
-from steelyard.layout import flatten, layout_of, load, tensors_of
+from steelyard.layout import LARGE, flatten, layout_of, load, subtract, tensors_of
 
 
 def network() -> nn.Sequential:
@@ -163,3 +164,26 @@ def test_a_complex_parameter_is_refused_by_name() -> None:
     model = nn.Linear(2, 2, dtype=torch.complex64)
     with pytest.raises(InputError, match="'weight' is"):
         layout_of(model)
+
+
+def mixed(width: int) -> nn.Module:
+    """Layers in three dtypes, one of them with channels last."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return nn.Sequential(nn.Linear(width, 3), conv, nn.BatchNorm2d(6), nn.Linear(5, 2).bfloat16())
+
+
+@pytest.mark.parametrize("width", [7, LARGE])
+@pytest.mark.parametrize("double", [False, True])
+def test_differences_are_written_into_a_vector_with_the_bits_of_a_subtraction(
+    width: int, double: bool
+) -> None:
+    model = mixed(width)
+    if double:
+        model[0].double()
+    layout = layout_of(model)
+    matrix = torch.full((3, layout.size), math.nan, dtype=layout.dtype)
+    before = torch.randn(layout.size, dtype=layout.dtype)
+    subtract(tensors_of(model), before, layout, matrix[1])
+    assert torch.equal(matrix[1], flatten(tensors_of(model), layout) - before)
+    assert bool(matrix[[0, 2]].isnan().all()), "other rows are not touched"

@@ -12,7 +12,7 @@ from steelyard.combining import Combiner, ProductCombiner
 from steelyard.components import Choice, as_choice, component
 from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
-from steelyard.server.lengths import ordered, scaled, usual_norm
+from steelyard.server.lengths import ordered, usual_norm
 from steelyard.server.reply_screening import MAX_MAGNITUDE
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
@@ -117,7 +117,7 @@ def combine(
     if variance_rows is not None and bool((in_memory(variance_rows) < 0).any()):
         raise InputError("variances must not be negative.")
     if isinstance(mean_rows, Tensor) and not isinstance(variance_rows, np.memmap):
-        return combiner.combine(scaled(Stack(mean_rows, variance_rows), scale), shares)
+        return combiner.combine_scaled(Stack(mean_rows, variance_rows), shares, scale)
     return _by_parts(combiner, mean_rows, variance_rows, shares, scale)
 
 
@@ -134,8 +134,8 @@ def _by_parts(
     for start in range(0, size, width):
         columns = slice(start, start + width)
         variance_part = None if variances is None else in_memory(variances[:, columns])
-        part = scaled(Stack(in_memory(means[:, columns]), variance_part), scale)
-        combined = combiner.combine(part, weights)
+        part = Stack(in_memory(means[:, columns]), variance_part)
+        combined = combiner.combine_scaled(part, weights, scale)
         mean.append(combined.mean)
         if combined.variance is not None:
             variance.append(combined.variance)

@@ -16,6 +16,9 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from steelyard.errors import InputError
 
+LARGE = 1 << 19
+"""Values of a model from which a vector in between costs more than a call for each tensor."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -141,6 +144,16 @@ def flatten(tensors: Mapping[str, Tensor], layout: Layout) -> Tensor:
         return found[0].reshape(-1).to(layout.dtype, copy=True)
     vector: Tensor = _flatten_dense_tensors(found)  # type: ignore[no-untyped-call]
     return vector.to(layout.dtype)
+
+
+def subtract(tensors: Mapping[str, Tensor], before: Tensor, layout: Layout, out: Tensor) -> None:
+    """Write the parameters and floating-point buffers minus an earlier vector of theirs into `out`."""
+    if layout.size < LARGE:
+        torch.sub(flatten(tensors, layout), before, out=out)
+        return
+    for entry in layout.entries:
+        old, new = (vector[entry.start : entry.stop].view(entry.shape) for vector in (before, out))
+        torch.sub(tensors[entry.name], old, out=new)
 
 
 def load(tensors: Mapping[str, Tensor], vector: Tensor, layout: Layout) -> None:

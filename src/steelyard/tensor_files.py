@@ -9,7 +9,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -98,10 +98,20 @@ def save_tensors(
     """Write tensors by name, and `values` that JSON can hold."""
     from safetensors.torch import save_file
 
-    numbered = {str(place): tensor.contiguous().clone() for place, tensor in enumerate(tensors.values())}
+    numbered = {str(place): tensor for place, tensor in enumerate(_apart(tensors.values()))}
     header = {"names": list(tensors), "values": dict(values or {})}
     with replacing(path, durable) as partial:
         save_file(numbered, partial, metadata=metadata(json.dumps(header)))
+
+
+def _apart(tensors: "Iterable[Tensor]") -> "Iterator[Tensor]":
+    """Contiguous tensors that share no memory, as safetensors wants them; only those that do are copied."""
+    seen: set[int] = set()
+    for each in tensors:
+        tensor = each.contiguous()
+        start = tensor.untyped_storage().data_ptr()
+        yield tensor.clone() if start in seen else tensor
+        seen.add(start)
 
 
 def load_tensors(path: Path) -> "tuple[dict[Name, Tensor], dict[str, Any]]":

@@ -23,7 +23,7 @@ from steelyard.server.result import Result
 from steelyard.sharing import WholeModel
 from steelyard.sharing.base import Tensors
 from steelyard.simulation import SimulatedFederation as Federation
-from steelyard.tensor_files import save_tensors
+from steelyard.tensor_files import load_tensors, save_tensors
 from steelyard.types import Round, State
 
 
@@ -175,3 +175,17 @@ def test_the_setting_is_in_the_spec_and_changes_no_fingerprint(tmp_path: Path) -
     assert plain.path is not None
     assert Run(result.path).meta["fingerprint"] == Run(plain.path).meta["fingerprint"]
     assert result.clients == plain.clients
+
+
+def test_states_that_share_memory_are_written_as_they_are(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    given = {
+        ("row",): whole[1],
+        ("same",): whole[1],
+        ("columns",): whole.T,
+        ("one",): torch.ones(1).expand(5),
+    }
+    save_tensors(tmp_path / "file", given)
+    found, _ = load_tensors(tmp_path / "file")
+    assert found.keys() == given.keys()
+    assert all(torch.equal(found[name], each) for name, each in given.items())

@@ -7,10 +7,12 @@ from torch import nn
 from steelyard.algorithm import Algorithm
 from steelyard.engines import Engine, Pool, Serial
 from steelyard.errors import InputError
-from steelyard.layout import flatten, tensors_of
+from steelyard.layout import LARGE, Layout, flatten, layout_of, tensors_of
 from steelyard.settings import Training
 from steelyard.sharing import Trainable, WholeModel
+from steelyard.sharing.base import Tensors
 from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.types import Message
 
 
 def network() -> nn.Sequential:
@@ -83,3 +85,20 @@ def test_a_model_in_which_all_is_frozen_is_refused() -> None:
 def test_a_wrong_choice_of_buffers_is_refused() -> None:
     with pytest.raises(InputError, match="buffers"):
         Trainable(buffers="kept")  # type: ignore[arg-type]
+
+
+class Doubled(WholeModel):
+    """Sends twice what it has."""
+
+    def read(self, tensors: Tensors, layout: Layout) -> Message:
+        return Message(2 * flatten(tensors, layout))
+
+
+def test_a_rule_with_a_form_of_its_own_sends_that_of_large_models_too() -> None:
+    model = nn.Linear(LARGE, 1)
+    tensors, layout = tensors_of(model), layout_of(model)
+    came_down = Message(torch.ones(layout.size))
+    row = Message(torch.empty(layout.size))
+    for sharing, times in ((WholeModel(), 1), (Doubled(), 2)):
+        sharing.update(tensors, layout, came_down, row)
+        assert torch.equal(row.mean, times * flatten(tensors, layout) - 1)

@@ -111,9 +111,9 @@ class Learner:
                 losses = self._losses(working, client, placed, local, steps)
             finally:
                 working.settle()
-        update = subtract(
-            self.sharing.read_trained(working.tensors, layout, broadcast.message), broadcast.message, row
-        )
+                working.free_gradients()
+        row = broadcast.message.map(partial(torch.empty_like, device="cpu")) if row is None else row
+        update = self.sharing.update(working.tensors, layout, broadcast.message, row)
         metrics = {"loss": sum(losses) / len(losses)} if losses else {}
         metrics["steps"] = float(len(losses))
         kept = self.place.state(self.sharing.keep(working.tensors, layout))
@@ -245,16 +245,3 @@ def count_steps(training: Training, batches_per_pass: Callable[[], int]) -> int:
     """The number of steps of a round; how many batches a pass has is only asked if that decides it."""
     batches = training.epochs * batches_per_pass() if training.steps is None else training.steps
     return -(-batches // training.accumulate)
-
-
-def subtract(after: Message, before: Message, row: Message | None = None) -> Message:
-    """The update, on the CPU: the difference of the means, and the variances as they are."""
-    if row is None:
-        return Message(after.mean - before.mean, after.variance).map(Tensor.cpu)
-    if after.mean.device == row.mean.device:
-        torch.sub(after.mean, before.mean, out=row.mean)
-    else:
-        row.mean.copy_(after.mean - before.mean)
-    if row.variance is not None and after.variance is not None:
-        row.variance.copy_(after.variance)
-    return row

@@ -93,6 +93,11 @@ class WorkingModel:
                 alias.copy_(found.detach())
             tensor.data, owner[name] = alias, tensor
 
+    def free_gradients(self) -> None:
+        """Give up the memory of the gradients, as large as the model, until the next client trains."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def settle(self) -> None:
         """After training: put tensors in their places, and find frozen parameters that were changed."""
         self.put_back()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from steelyard.client.containment import World
-from steelyard.client.learner import Learner, Trained, descend, subtract
+from steelyard.client.learner import Learner, Trained, descend
 from steelyard.client.optimizers import why_not_together
 from steelyard.client.working_model import working_model_in
 from steelyard.data.examples import AnyExamples, Examples, share_a_table
@@ -133,8 +133,7 @@ def _write_updates(
                 matrix[:, columns] = after.cpu() - before.mean[columns]
         return
     for place, row in zip(places, rows, strict=True):
-        trained = learner.sharing.read_trained(model.rows[place], layout, before)
-        subtract(trained, learner.place.message(before), row)
+        learner.sharing.update(model.rows[place], layout, learner.place.message(before), row)
 
 
 def _load(

@@ -19,7 +19,7 @@ from steelyard.client.optimizers import check_training
 from steelyard.client.own_code import has_own_data, has_own_layers, has_own_steps, has_own_terms, is_own_code
 from steelyard.client.placement import Placement
 from steelyard.client.site import profile_of
-from steelyard.client.working_model import WorkingModel
+from steelyard.client.working_model import WorkingModel, working_model_in
 from steelyard.data.clients import Client, Population
 from steelyard.data.examples import AnyExamples, Examples, StreamExamples
 from steelyard.seeds import seeded
@@ -137,17 +137,21 @@ class Workload:
 
     def profile(self, id: ClientId) -> Profile:
         client = self.clients[id]
-        working = self._common_model if client.model is None else None
-        if working is None:
-            working = self.learner.working_model(model_of(client, self.model))
+        shared = client.model is None and self.model is not None
+        working = self._common_model if shared else self._unchanged(model_of(client, self.model))
         return profile_of(client, self.learner, working, self.outputs)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_common_model"}
 
     @cached_property
-    def _common_model(self) -> WorkingModel | None:
-        return None if self.model is None else self.learner.working_model(self.model)
+    def _common_model(self) -> WorkingModel:
+        assert self.model is not None
+        return self._unchanged(self.model)
+
+    def _unchanged(self, model: nn.Module) -> WorkingModel:
+        """A model to look at, not to train: no copy is made."""
+        return replace(working_model_in(model), layout=self.learner.sharing.layout(model))
 
 
 def workload_of(

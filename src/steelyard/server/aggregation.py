@@ -22,7 +22,6 @@ from steelyard.server.lengths import (
     clip_factors,
     clip_limit,
     ordered,
-    scaled,
     too_long,
     usual_norm,
     with_median,
@@ -179,15 +178,15 @@ class Aggregator:
         weighed = weigh(self.weigher, geometry, info, state.weighing)
         evidence, server = weighed.evidence, self.server
         if self._product_merger is None:
-            combined = self.combiner.combine(scaled(stack, weighed.scale), weighed.weights)
+            combined = self.combiner.combine_scaled(stack, weighed.weights, weighed.scale)
         else:
             combined, error = self._merge_products(self._product_merger, state, accepted, weighed)
             evidence, server = {**evidence, "rank_error": error}, replace(server, lr=1.0)
-        if stack.mean.shape[1] > self.num_parameters:
+        statistics = combined.mean[self.num_parameters :]
+        if len(statistics):
             statistics, cut = self._statistics(state, stack, weighed.weights)
-            combined = combined._replace(mean=torch.cat([combined.mean[: self.num_parameters], statistics]))
             evidence = {**evidence, "statistics_cut": cut}
-        moved = step(state, combined, server, self.num_parameters)
+        moved = step(state, combined, server, statistics)
         average = averaged(state.evaluated_model, moved.message, self.server.average, round)
         return replace(moved, weighing=weighed.state, average=average), weighed, evidence
 
@@ -240,16 +239,18 @@ def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -
     return weighed if exact else weighed._replace(weights=weights / weights.sum())
 
 
-def step(state: ServerState, combined: Combined, server: Server, num_parameters: int) -> ServerState:
-    """Move the model: parameters with the server's learning rate and momentum, running statistics without."""
-    change = combined.mean.clone()
-    velocity = change[:num_parameters]
+def step(state: ServerState, combined: Combined, server: Server, statistics: Tensor) -> ServerState:
+    """Move the model: parameters with the server's learning rate and momentum, and running statistics, which
+    come last in it, without."""
+    before, count = state.message.mean, len(combined.mean) - len(statistics)
+    change, velocity = combined.mean[:count], None
     if server.momentum:
-        before = torch.zeros_like(velocity) if state.velocity is None else state.velocity
-        velocity = server.momentum * before + velocity
-    change[:num_parameters] = server.lr * velocity
-    message = Message(state.message.mean + change, combined.variance)
-    return replace(state, message=message, velocity=velocity if server.momentum else None)
+        velocity = torch.zeros_like(change) if state.velocity is None else server.momentum * state.velocity
+        change = velocity.add_(change)
+    moved = torch.empty_like(before)
+    torch.add(before[:count], change if server.lr == 1 else server.lr * change, out=moved[:count])
+    torch.add(before[count:], statistics, out=moved[count:])
+    return replace(state, message=Message(moved, combined.variance), velocity=velocity)
 
 
 def is_finite(message: Message) -> bool:

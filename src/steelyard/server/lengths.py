@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from steelyard.combining.base import scaled
 from steelyard.types import ClientId, Stack
 
 MIN_NORMS = 3  # fewer norms do not show which of them is unusual
@@ -78,13 +79,6 @@ def clip(stack: Stack, norms: Tensor, limit: float) -> Stack:
 def clip_factors(norms: Tensor, limit: float) -> Tensor:
     """The factors up to 1 that bring norms down to a limit, [J]."""
     return (limit / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
-
-
-def scaled(stack: Stack, scale: Tensor | None) -> Stack:
-    """Multiply each update by its factor [J]."""
-    if scale is None:
-        return stack
-    return stack._replace(mean=stack.mean * scale.to(stack.mean.dtype).unsqueeze(1))
 
 
 def by_precision(means: Tensor, variances: Tensor) -> Tensor:

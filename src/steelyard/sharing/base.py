@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from steelyard.layout import Layout, tensors_of
@@ -56,6 +57,20 @@ class Sharing(ABC):
     def read_trained(self, tensors: Tensors, layout: Layout, came_down: Message) -> Message:
         """The message for a model that was trained from the message that came down."""
         return self.read(tensors, layout)
+
+    def update(self, tensors: Tensors, layout: Layout, came_down: Message, row: Message) -> Message:
+        """Write what training has changed into `row`: the difference of the means, and the variances.
+
+        The row may be on another device than the model.
+        """
+        after = self.read_trained(tensors, layout, came_down)
+        if after.mean.device == row.mean.device:
+            torch.sub(after.mean, came_down.mean, out=row.mean)
+        else:
+            row.mean.copy_(after.mean - came_down.mean)
+        if row.variance is not None and after.variance is not None:
+            row.variance.copy_(after.variance)
+        return row
 
     @abstractmethod
     def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:

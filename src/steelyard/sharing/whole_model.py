@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from steelyard.layout import Layout, flatten, layout_of, load
+from steelyard.layout import Layout, flatten, layout_of, load, subtract
 from steelyard.sharing.base import Sharing, Tensors
 from steelyard.types import EMPTY, Message, State
 
@@ -18,6 +18,12 @@ class WholeModel(Sharing):
 
     def read(self, tensors: Tensors, layout: Layout) -> Message:
         return Message(flatten(tensors, layout))
+
+    def update(self, tensors: Tensors, layout: Layout, came_down: Message, row: Message) -> Message:
+        if not is_flat(self) or came_down.mean.device != row.mean.device:
+            return super().update(tensors, layout, came_down, row)
+        subtract(tensors, came_down.mean, layout, row.mean)
+        return row
 
     def write(self, tensors: Tensors, layout: Layout, message: Message, state: State) -> None:
         load(tensors, message.mean, layout)
