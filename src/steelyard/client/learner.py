@@ -142,7 +142,7 @@ class Learner:
             working.model,
         )
         losses = [loss.reshape(()) for loss in found]  # read at the end: to read one waits for the device
-        return torch.stack(losses).tolist() if losses else []
+        return torch.stack(losses).cpu().tolist() if losses else []
 
     @contextmanager
     def came_down(
