@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint setup bench clean
+.PHONY: demo test lint setup bench bench-quick clean
 .DEFAULT_GOAL := demo
 
 demo: setup            ## run the main job: ten clients, three of them hostile, under three rules
@@ -17,8 +17,11 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: setup           ## engines beside a hand-written loop, Flower and pfl (fetches data and peers; about an hour)
+bench: setup           ## engines beside a hand-written loop and other frameworks (fetches data and peers; two hours)
 	@$(BIN)/python benchmarks/simulation.py
+
+bench-quick: setup     ## engines beside a hand-written loop and the ratios recorded last (under four minutes)
+	@$(BIN)/python benchmarks/quick.py
 
 setup: $(VENV)/.installed
 

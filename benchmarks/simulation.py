@@ -1,13 +1,16 @@
-"""Simulation speed of steelyard's engines, a hand-written PyTorch loop, Flower and pfl.
+"""Simulation speed of steelyard's engines, a hand-written PyTorch loop, Flower, pfl, BlazeFL and fluke.
 
     python benchmarks/simulation.py                     # every setting and contender, three passes
-    python benchmarks/simulation.py --only a e --contenders loop pool flower --passes 1 --json raw.json
+    python benchmarks/simulation.py --only a e --contenders loop pool flower --passes 1
+    python benchmarks/simulation.py --report            # only the tables of what was measured so far
 
 All contenders get the same data, initial model, clients, batches and evaluation of the whole test set after
 each round. Each runs in its own process (`contenders/`). They take turns in each pass, so that other load on
-the machine slows all of them equally. The first round is not timed. Flower and pfl are installed on first
-use, each in its own virtual environment. Prints Markdown on standard output and progress on standard error.
-The last full result is in benchmarks/README.md.
+the machine slows all of them equally. The first round is not timed. Other frameworks are installed on first
+use, each in its own virtual environment.
+
+Each setting is a file of JSON in `results/simulation/`, named after the setting and, where not all contenders
+ran, after those that did; it is written after every process. `results/simulation.md` has all tables.
 """
 
 import argparse
@@ -16,22 +19,29 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contenders.peers import QUIET, UnavailableError, python_of
-from contenders.plans import PLANS, peak, prepare
+from contenders.plans import PLANS, flops, peak, prepare
 from contenders.process import adopt_orphans, run
-from contenders.report import ENGINES, Results, header, middle, milliseconds, report, table
+from contenders.report import ENGINES, EXTRAS, machine, markdown
 from contenders.setting import Setting
+from contenders.slices import Slice, file_for, passed, read_all
 
 from steelyard import components
 
 HERE = Path(__file__).parent
-PROGRAMS = {"loop": "loop", "flower": "flower_simulation", "pfl": "pfl_simulation"}
-CONTENDERS = ("loop", *ENGINES, "flower", "pfl")
+PROGRAMS = {
+    "loop": ["loop"],
+    "flower": ["flower_simulation"],
+    "pfl": ["pfl_simulation"],
+    "blazefl": ["blazefl_simulation"],
+    "blazefl-threads": ["blazefl_simulation", "threads"],
+    "fluke": ["fluke_simulation"],
+}
+CONTENDERS = ("loop", *ENGINES, *(name for name in PROGRAMS if name != "loop"))
 ENOUGH = 20.0  # seconds of timed rounds after which a contender is stopped
 
 
@@ -56,19 +66,22 @@ def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
         except Exception as error:  # its optional dependency is not installed
             raise UnavailableError(str(error)) from error
         return engine_job(contender, setting, name=contender)
-    python = sys.executable if contender == "loop" else python_of(contender, venvs)
-    command = [python, "-m", f"contenders.{PROGRAMS[contender]}", str(setting.folder)]
+    program, *more = PROGRAMS[contender]
+    python = sys.executable if contender == "loop" else python_of(contender.partition("-")[0], venvs)
+    command = [python, "-m", f"contenders.{program}", str(setting.folder), *more]
     return Job(contender, command, len(setting.cohorts))
 
 
-def compare(jobs: Sequence[Job], passes: int, limit: float, memory: bool = True) -> Results:
+def compare(
+    jobs: Sequence[Job], found: Slice, passes: int, limit: float, memory: bool, keep: Callable[[], None]
+) -> None:
     """Run the jobs in turn in each pass, then once more to measure memory; failed jobs are not run again."""
     env = {**QUIET, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")])}
-    results: Results = {job.label: [] for job in jobs}
+    found.results.update({job.label: [] for job in jobs})
     for number in range(1, passes + 1 + memory):
         measuring = number > passes
         for job in jobs:
-            before = results[job.label]
+            before = found.results[job.label]
             if before and before[-1].problem:
                 continue
             start = time.perf_counter()
@@ -76,53 +89,77 @@ def compare(jobs: Sequence[Job], passes: int, limit: float, memory: bool = True)
             if measuring:
                 before[0].megabytes = None if outcome.problem else outcome.megabytes
             else:
-                before.append(outcome)
+                before.append(passed(outcome))
+                found.versions |= outcome.versions
             what = "memory" if measuring else f"pass {number}"
             took = f"{time.perf_counter() - start:.1f} s, {outcome.others:.0%} of the machine busy otherwise"
             note(f"  {job.label}, {what}: {outcome.problem or took}")
-    return results
+            keep()
 
 
-def doubling(folder: Path, passes: int, limit: float) -> Results:
+def doubling(folder: Path) -> list[Job]:
     """The pool in (a) with 4, 8 and 16 of the 20 clients in a round, without the evaluation."""
     jobs = []
     for count in (4, 8, 16):
         spec = {**PLANS["a"].spec, "clients_per_round": count, "evaluate_every": 10**6}
         setting = prepare(PLANS["a"]._replace(spec=spec), folder / f"a{count}")
         jobs.append(engine_job(str(count), setting, name="pool"))
-    results = compare(jobs, passes, limit, memory=False)
-    cells = {count: milliseconds("", outcomes) for count, outcomes in results.items()}
-    for count, twice in (("4", "8"), ("8", "16")):
-        before, after = middle(results[count]), middle(results[twice])
-        if before and after:
-            cells[f"{count} → {twice}"] = f"{after / before:.2f} ×"
-    table(
-        "More clients a round: the pool in (a) without evaluation, milliseconds a round",
-        {"clients a round": cells},
-    )
-    return results
+    return jobs
 
 
-def workers(settings: Mapping[str, Setting], passes: int, limit: float) -> dict[str, Results]:
+def workers(folder: Path) -> list[Job]:
     """The pool with one worker and with two."""
-    rows, found = {}, {}
-    for key, setting in settings.items():
-        jobs = [engine_job(str(count), setting, name="pool", workers=count) for count in (1, 2)]
-        found[key] = results = compare(jobs, passes, limit, memory=False)
-        one, two = middle(results["1"]), middle(results["2"])
-        cells = {
-            f"{count} worker{'s' * (count == '2')}": milliseconds("", outcomes)
-            for count, outcomes in results.items()
-        }
-        rows[f"({key})"] = {**cells, "faster by": f"{one / two:.2f} ×" if one and two else "–"}
-    table("Workers of the pool, milliseconds a round", rows)
-    return found
+    settings = {key: prepare(PLANS[key], folder / f"{key}-workers") for key in "ad"}
+    return [
+        engine_job(f"{key} {count}", setting, name="pool", workers=count)
+        for key, setting in settings.items()
+        for count in (1, 2)
+    ]
 
 
-def save(path: Path | None, **raw: Any) -> None:
-    """Write the raw numbers so far."""
-    if path is not None:
-        path.write_text(json.dumps(raw, indent=1, default=asdict) + "\n", "utf-8")
+MORE: Mapping[str, Callable[[Path], list[Job]]] = {"doubling": doubling, "workers": workers}
+
+
+def jobs_for(contenders: Sequence[str], setting: Setting, venvs: Path, skipped: dict[str, str]) -> list[Job]:
+    """The contenders that can run; `skipped` gets the others, with the reason."""
+    jobs = []
+    for contender in contenders:
+        try:
+            if contender not in skipped:
+                jobs.append(job_for(contender, setting, venvs))
+        except UnavailableError as error:
+            skipped[contender] = str(error)
+            note(f"  {contender} is skipped: {error}")
+    return jobs
+
+
+def measure(
+    key: str, contenders: Sequence[str], options: argparse.Namespace, folder: Path, skipped: dict[str, str]
+) -> None:
+    """Measure a setting, and write its slice and all tables after each process."""
+    note(f"({key})")
+    if key in MORE:
+        found, jobs = Slice(key, key, machine(), peak(), 0.0), MORE[key](folder)
+        path = file_for(options.results, key, CONTENDERS, CONTENDERS)
+    else:
+        setting = prepare(PLANS[key], folder / key)
+        found = Slice(key, PLANS[key].title, machine(), peak(), flops(setting))
+        jobs = jobs_for(contenders, setting, options.venvs, skipped)
+        path = file_for(options.results, key, contenders, CONTENDERS)
+
+    def keep() -> None:
+        found.write(path)
+        write_report(options.results, skipped)
+
+    compare(jobs, found, options.passes, options.limit, options.memory and key in PLANS, keep)
+
+
+def write_report(results: Path, skipped: Mapping[str, str]) -> str:
+    """Write the tables of all slices beside their folder."""
+    text = markdown(read_all(results), CONTENDERS)
+    text += "".join(f"\n* {contender} is skipped: {reason}\n" for contender, reason in skipped.items())
+    results.with_suffix(".md").write_text(text, "utf-8")
+    return text
 
 
 def note(text: str) -> None:
@@ -133,51 +170,31 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", choices=list(PLANS), default=list(PLANS))
+    settings = [*PLANS, *EXTRAS]
+    parser.add_argument("--only", nargs="+", choices=settings, default=settings, help="the settings")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--limit", type=float, default=180, help="seconds for a contender in a setting")
-    parser.add_argument("--json", type=Path, help="a file for the raw numbers")
     parser.add_argument(
-        "--venvs", type=Path, default=HERE / ".venvs", help="folder of Flower's and pfl's venvs"
+        "--memory", action=argparse.BooleanOptionalAction, default=True, help="measure memory"
     )
+    parser.add_argument("--report", action="store_true", help="measure nothing, write the tables")
+    parser.add_argument(
+        "--results", type=Path, default=HERE / "results" / "simulation", help="folder of JSON"
+    )
+    parser.add_argument("--venvs", type=Path, default=HERE / ".venvs", help="folder of the frameworks' venvs")
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
-    adopt_orphans()
-    speed = peak()
-    found: dict[str, Results] = {}
-    settings: dict[str, Setting] = {}
     skipped: dict[str, str] = {}
-    more: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for key in options.only:
-            note(f"({key}) {PLANS[key].title}")
-            settings[key] = prepare(PLANS[key], folder / key)
-            speed = max(speed, peak())  # the machine may have been busy before
-            jobs = []
-            for contender in [name for name in options.contenders if name not in skipped]:
-                try:
-                    jobs.append(job_for(contender, settings[key], options.venvs))
-                except UnavailableError as error:
-                    skipped[contender] = str(error)
-                    note(f"  {contender} is skipped: {error}")
-            found[key] = compare(jobs, options.passes, options.limit)
-            save(options.json, header=header(found), peak=speed, settings=found)
-        print(header(found))
-        report(found, settings, speed)
-        for contender, reason in skipped.items():
-            print(f"\n* {contender} is skipped: {reason}")
-        if "pool" in options.contenders and "a" in settings:
-            note("the pool in (a) with 4, 8 and 16 clients a round")
-            more["doubling"] = doubling(folder, options.passes, options.limit)
-        if "pool" in options.contenders and (few := {key: settings[key] for key in "ad" if key in settings}):
-            note("the pool with 1 and 2 workers")
-            more["workers"] = workers(few, options.passes, options.limit)
-    save(options.json, header=header(found), peak=speed, settings=found, **more)
+    if not options.report:
+        adopt_orphans()
+        with tempfile.TemporaryDirectory() as folder:
+            for key in options.only:
+                measure(key, options.contenders, options, Path(folder), skipped)
+    print(write_report(options.results, skipped))
 
 
 if __name__ == "__main__":

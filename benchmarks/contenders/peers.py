@@ -2,10 +2,36 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Peer(NamedTuple):
+    """A framework, and how pip installs it."""
+
+    package: str
+    options: Sequence[str] = ()
+    needs: Sequence[str] = ()
+    """What it imports, where it is installed without its own dependencies."""
+
 
 TORCH = "torch==2.13.0"  # the same for all contenders
-PACKAGES = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl[pytorch]==0.6.0"}
+PEERS = {
+    "flower": Peer("flwr[simulation]==1.41.0"),
+    "pfl": Peer("pfl[pytorch]==0.6.0"),
+    # It asks for Python 3.12, but all that is used here runs on 3.11; 3.0 needs 3.14.
+    "blazefl": Peer("blazefl==2.0.3", ("--no-deps", "--ignore-requires-python"), ("numpy",)),
+    # It also asks for torchvision, opacus, wandb and others, which federated averaging never imports.
+    "fluke": Peer(
+        "fluke-fl==0.8.1",
+        ("--no-deps",),
+        (
+            *("numpy", "pandas", "scikit-learn", "torchmetrics", "rich", "psutil", "matplotlib", "seaborn"),
+            *("diskcache", "omegaconf", "cerberus", "pyyaml"),
+        ),
+    ),
+}
 LIBRARIES = {"byzfl": "byzfl==0.0.11"}  # without dependencies: they use our torch
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -23,12 +49,15 @@ class UnavailableError(Exception):
 def python_of(peer: str, venvs: Path) -> str:
     """The interpreter of the virtual environment that has the framework installed."""
     venv = venvs / peer
-    python, wanted = venv / "bin" / "python", f"{TORCH} {PACKAGES[peer]}"
+    package, options, needs = PEERS[peer]
+    python, wanted = venv / "bin" / "python", " ".join([TORCH, *needs, package])
     done = venv / ".installed"
     if not done.is_file() or done.read_text("utf-8") != wanted:
         print(f"installing {wanted} into {venv} ...", file=sys.stderr, flush=True)
         _call(sys.executable, "-m", "venv", str(venv))
-        _call(str(python), "-m", "pip", "install", "--quiet", TORCH, PACKAGES[peer])
+        install = (str(python), "-m", "pip", "install", "--quiet")
+        _call(*install, TORCH, *needs)  # torch first, so that nothing replaces the build that it finds
+        _call(*install, TORCH, *options, package)
         done.write_text(wanted, "utf-8")
     return str(python)
 

@@ -1,10 +1,11 @@
 """Apple's pfl: FederatedAveraging on the SimulatedBackend, one process.
 
-pfl does not shuffle a client's rows, so they are shuffled here whenever a client is sampled.
+pfl does not shuffle a client's rows, so they are shuffled here before each epoch.
 """
 
 import functools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from contenders.setting import EVALUATION_BATCH, Setting, argument, read, say_round, say_versions
+from contenders.setting import EVALUATION_BATCH, Setting, Table, argument, read, say_round, say_versions
 
 ACCURACY = "Central val | accuracy"
 
@@ -42,6 +43,20 @@ class Classifier(nn.Module):
     def metrics(self, x: Tensor, y: Tensor) -> dict[str, Weighted]:
         self.net.eval()
         return {"accuracy": Weighted(int((self.net(x).argmax(1) == y).sum()), len(y))}
+
+
+class Shuffled(PyTorchTensorDataset):
+    """A client's rows in a round, shuffled before each epoch; the first `used` of them are trained on."""
+
+    def __init__(self, table: Table, order: torch.Generator, batch: int, used: int | None) -> None:
+        super().__init__(tuple(each[:used] for each in table))
+        self.table, self.order, self.batch, self.used = table, order, batch, used
+
+    def iter(self, batch_size: int | None) -> Iterator[Any]:
+        if batch_size != self.batch:  # an evaluation, which takes all rows at once
+            return super().iter(batch_size)
+        rows = torch.randperm(len(self.table[1]), generator=self.order)[: self.used]
+        return PyTorchTensorDataset(tuple(each[rows] for each in self.table)).iter(batch_size)
 
 
 class Clock(TrainingProcessCallback[PyTorchModel]):
@@ -67,11 +82,9 @@ def population(setting: Setting) -> FederatedDataset:
     tables = {client: setting.client(client) for client in setting.invited}
     sampled = ((number, client) for number, cohort in enumerate(setting.cohorts, 1) for client in cohort)
 
-    def dataset(user: tuple[int, int]) -> PyTorchTensorDataset:
+    def dataset(user: tuple[int, int]) -> Shuffled:
         number, client = user
-        x, y = tables[client]
-        shuffled = torch.randperm(len(x), generator=setting.order(number, client))[:used]
-        return PyTorchTensorDataset((x[shuffled], y[shuffled]), user_id=str(client))
+        return Shuffled(tables[client], setting.order(number, client), size, used)
 
     return FederatedDataset(dataset, lambda: next(sampled))
 

@@ -4,6 +4,7 @@
 """
 
 import functools
+import importlib
 import json
 import sys
 import time
@@ -51,7 +52,8 @@ class Setting:
     def network(self) -> nn.Module:
         """The model with random weights."""
         choice = dict(self.facts["model"])
-        factory = getattr(zoo, choice.pop("name").replace("-", "_"))
+        module, _, function = choice.pop("name").rpartition(":")
+        factory = getattr(importlib.import_module(module or zoo.__name__), function.replace("-", "_"))
         network: nn.Module = factory(tuple(self.facts["input_shape"]), self.facts["num_classes"], **choice)
         return network
 
