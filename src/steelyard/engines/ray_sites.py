@@ -27,7 +27,7 @@ from steelyard.engines.ray_cluster import FREE_SECONDS, free_cpus, last_line
 from steelyard.engines.ray_node import Batch, Done, Node, arrays, selection
 from steelyard.engines.runner import SiteRunner
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
-from steelyard.engines.worker import Begin, Job, OnCommon, Train
+from steelyard.engines.worker import Arrays, Begin, Job, OnCommon, Train
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError, SteelyardError
 from steelyard.types import Broadcast, ClientId, Failure, Message
@@ -36,6 +36,7 @@ START_SECONDS = 600.0  # to wait for a first node
 LOOK_SECONDS = 5.0  # between two looks for nodes that have joined
 FREED_SECONDS = 0.5  # until the CPUs of an actor that has ended are free
 GRACE_SECONDS = 5.0  # after a deadline, in which nodes send what was done in time
+MAX_IN_CALL = 64 << 10  # bytes that go with a call; above 100 kB, Ray would store them for each call
 BATCH_BYTES = 256 << 20  # of updates in a batch, which a node has memory for
 
 
@@ -95,7 +96,7 @@ class RaySites(PoolSites):
             self.buffers = LocalBuffers(message, rows)
         self.buffers.write(message)
         if self.sent is None or self.sent[0] is not message:
-            self.sent = message, self.ray.put(arrays(message))
+            self.sent = message, self._down(arrays(message), arrays(message))
         row_bytes = sum(each.nbytes for each in arrays(message).values())
         self.room = max(self.room, min(rows, BATCH_BYTES // max(row_bytes, 1)))
         return self.buffers
@@ -108,7 +109,7 @@ class RaySites(PoolSites):
         meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[tuple[Job, Any]]:
         waiting = deque(self._attempt(job, deadline) for job in jobs)
-        begun = self.ray.put(begin)
+        begun = self._down(begin, begin.offers if begin else {})
         deadline = self._await_a_node(deadline)
         self._hand_out(waiting, begun, deadline)
         meanwhile()
@@ -122,6 +123,11 @@ class RaySites(PoolSites):
             deadline = self._await_a_node(deadline)
             self._hand_out(waiting, begun, deadline)
         yield from ((attempt.job, attempt.late(deadline)) for attempt in waiting)
+
+    def _down(self, value: Any, parts: Arrays) -> Any:
+        """What all nodes get: in Ray's memory, from where each fetches it once, or in the call if small."""
+        large = sum(each.nbytes for each in parts.values()) > MAX_IN_CALL
+        return self.ray.put(value) if large else value
 
     def _busy(self) -> list[RayNode]:
         return [node for node in self.nodes if node.open]
