@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,18 @@ from test_engines import (
     model,
     run,
 )
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 import steelyard as sy
 from steelyard.algorithm import Algorithm
-from steelyard.engines import Ray, Serial, pool_sites, ray_sites
+from steelyard.data.clients import Client
+from steelyard.engines import Ray, Serial, Vectorized, description, pool_sites, ray_sites
 from steelyard.errors import InputError, SteelyardError
 from steelyard.server.federation import advance
 from steelyard.settings import Training
 from steelyard.simulation import SimulatedFederation as Federation
+from steelyard.specs.schema import load_spec
 
 ray = pytest.importorskip("ray")
 MARK = f"STEELYARD_TEST_{os.getpid()}"  # in the environment of every process that these tests start
@@ -60,16 +64,22 @@ def _apart() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster(_apart: None) -> Iterator[str]:
-    """The address of a cluster of two nodes with a CPU each, both on this machine."""
+def nodes(_apart: None) -> Iterator[Any]:
+    """A cluster of two nodes with a CPU each, both on this machine."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, "cluster")
         nodes = Cluster(initialize_head=True, head_node_args={"include_dashboard": False})
         nodes.add_node()
-    yield nodes.address
+    yield nodes
     nodes.shutdown()
+
+
+@pytest.fixture
+def cluster(nodes: Any) -> str:
+    """Its address."""
+    return str(nodes.address)
 
 
 def processes(mark: str, title: bytes = b"") -> list[int]:
@@ -172,6 +182,118 @@ def test_a_client_that_never_answers_misses_the_deadline_and_its_worker_is_repla
     assert status[1, "hung"] == status[2, "hung"] == "failed while answering: no answer within 8 s"
     assert all(status[1, client] == "used" for client in healthy)
     assert_gone("cluster", b"ray::Node")
+
+
+@pytest.mark.filterwarnings("ignore::steelyard.errors.SteelyardWarning")
+def test_nodes_that_are_silent_after_the_deadline_are_replaced(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_sites, "GRACE_SECONDS", 0.5)
+    stopped: list[int] = []
+
+    def stop_all(round: Any) -> None:
+        if round.number == 1:
+            stopped.extend(processes("cluster", b"ray::Node"))
+            for process in stopped:
+                os.kill(process, signal.SIGSTOP)
+
+    federation = Federation(
+        clients(), model(), engine=Ray(2, cluster), rounds=4, round_seconds=4.0, evaluate_every=1
+    )
+    result = federation.run(stop_all)
+    assert stopped
+    status = {row["round"]: str(row["status"]) for row in result.clients}
+    assert list(status.values()).count("failed while answering: no answer within 4 s") == 1
+    assert list(status.values()).count("used") == 3
+    assert_gone("cluster", b"ray::Node")
+
+
+class Doomed(Dataset[tuple[Tensor, int]]):
+    """Is never read to the end on one node; a file shows that somebody tries."""
+
+    def __init__(self, seed: int, node: str, reached: Path) -> None:
+        self.data, self.node, self.reached = data(12, seed), node, reached
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if ray.is_initialized() and ray.get_runtime_context().get_node_id() == self.node:
+            self.reached.touch()
+            time.sleep(600)
+        return self.data[0][index], int(self.data[1][index])
+
+
+def test_a_node_that_dies_in_the_middle_of_a_round_changes_no_bit(nodes: Any, tmp_path: Path) -> None:
+    doomed, reached = nodes.add_node(num_cpus=1), tmp_path / "reached"
+
+    def kill() -> None:
+        while not reached.exists():
+            time.sleep(0.05)
+        nodes.remove_node(doomed, allow_graceful=False)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    parties = [*clients(), *(Client(f"d{n}", Doomed(n, doomed.node_id, reached)) for n in range(6))]
+    federation = Federation(parties, model(), engine=Ray(address=nodes.address), rounds=2)
+    with federation.open() as sites:
+        assert isinstance(sites, ray_sites.RaySites)
+        while not all(node.started for node in sites.nodes):
+            for node in sites._ready(1.0):
+                assert list(sites._receive(node, deque())) == []
+        assert len(sites.nodes) == 3
+        server = federation.server(sites)
+        state = server.init()
+        _, state = advance(server, state)
+        round, state = advance(server, state)
+        assert sites.about == "ray, 2 workers on 2 nodes"
+    killing.join()
+    wanted = Federation(parties, model(), engine=Serial(), rounds=2).run()
+    assert round is not None
+    assert round.metrics == {key: value for key, value in wanted.history[0].items() if key in round.metrics}
+    found = server.model_after(state).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in wanted.model.state_dict().items())
+
+
+def test_where_nodes_train_clients_together_the_bits_are_those_of_vectorized(
+    cluster: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "steelyard.engines")
+    monkeypatch.setattr(ray_sites, "BATCH_BYTES", 1)  # a group at a time
+    members = {f"c{n:02d}": data(8 + n % 3, n) for n in range(70)}
+    settings: dict[str, Any] = {"rounds": 2, "test": data(300, 99)}
+
+    def perceptron() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+    found = Federation(members, perceptron(), engine=Ray(address=cluster, node="auto"), **settings).run()
+    assert "engine: ray, vectorized, " in caplog.text
+    assert_same(found, Federation(members, perceptron(), engine=Vectorized(2), **settings).run())
+
+
+def test_what_cannot_be_trained_together_is_refused_and_auto_takes_pools(cluster: str) -> None:
+    with pytest.raises(InputError, match=r"cannot be trained together: .*Take another engine\.node"):
+        run(Ray(address=cluster, node="vectorized"))
+    federation = Federation(clients(), model(), engine=Ray(1, cluster, "auto"), rounds=1)
+    with federation.open() as sites:
+        server = federation.server(sites)
+        advance(server, server.init())
+        assert sites.about == "ray, 1 worker on 1 node"
+
+
+def test_a_run_counts_as_one_of_the_engine_of_its_nodes() -> None:
+    def fingerprint(**engine: Any) -> str:
+        return load_spec({"engine": engine, "data": {"clients": 100}}).fingerprint()
+
+    assert fingerprint(name="ray", workers=3, address="auto") == fingerprint(name="serial")
+    assert fingerprint(name="ray", node="vectorized") == fingerprint(name="vectorized")
+    assert fingerprint(name="ray", node="auto") == fingerprint(name="auto")
+    assert len({fingerprint(name=name) for name in ("serial", "vectorized", "auto")}) == 3
+    assert description._engine(Ray(node="vectorized")) == description._engine(Vectorized())
+    assert description._engine(Ray()) == description._engine(Serial())
+    with pytest.raises(InputError, match=r"engine\.node must be one of pool, vectorized, auto, not 'gpu'"):
+        Ray(node="gpu")
 
 
 class Homesick(Noisy):
