@@ -77,11 +77,10 @@ def compare(
 ) -> None:
     """Run the jobs in turn in each pass, then once more to measure memory; failed jobs are not run again."""
     env = {**QUIET, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "src")])}
-    found.results.update({job.label: [] for job in jobs})
     for number in range(1, passes + 1 + memory):
         measuring = number > passes
         for job in jobs:
-            before = found.results[job.label]
+            before = found.results.get(job.label, [])
             if before and before[-1].problem:
                 continue
             start = time.perf_counter()
@@ -89,7 +88,7 @@ def compare(
             if measuring:
                 before[0].megabytes = None if outcome.problem else outcome.megabytes
             else:
-                before.append(passed(outcome))
+                found.results[job.label] = [*before, passed(outcome)]
                 found.versions |= outcome.versions
             what = "memory" if measuring else f"pass {number}"
             took = f"{time.perf_counter() - start:.1f} s, {outcome.others:.0%} of the machine busy otherwise"
