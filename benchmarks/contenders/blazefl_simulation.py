@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch._dynamo  # torch.optim imports it when it is first used: workers inherit it, or take 1.6 s for it
 from blazefl.core import (
     IPCMode,
     ProcessPoolClientTrainer,
