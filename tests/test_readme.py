@@ -75,7 +75,7 @@ def test_the_python_shown_exists() -> None:
 
 
 def test_every_snippet_of_the_page_is_run() -> None:
-    assert len(SHOWN) + 1 == PAGE.count("```python") == 34
+    assert len(SHOWN) + 1 == PAGE.count("```python") == 35
 
 
 @pytest.mark.parametrize(("title", "block"), SHOWN, ids=[title.strip("# ") for title, _ in SHOWN])

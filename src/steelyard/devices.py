@@ -1,5 +1,9 @@
 """Devices of torch on which models train and predict: which there are here, and what they lack."""
 
+import multiprocessing
+import os
+import warnings
+
 import torch
 from torch import Tensor
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
@@ -34,6 +38,28 @@ def available() -> list[str]:
     count = 0 if found is None else torch.accelerator.device_count()
     names = [] if found is None else [found.type, *(f"{found.type}:{place}" for place in range(1, count))]
     return ["cpu", *names]
+
+
+def can_fork() -> bool:
+    """Whether forked processes can train: where torch has a GPU, not after a backward pass of this one."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return False
+    if torch.accelerator.current_accelerator(check_available=True) is None:
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks of processes with threads
+        child = os.fork()
+    if child == 0:
+        os._exit(not _can_train())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _can_train() -> bool:
+    try:
+        torch.autograd.backward(torch.ones((), requires_grad=True))
+    except RuntimeError:  # the threads of autograd, one for each GPU, are not in a forked process
+        return False
+    return True
 
 
 def kind_of(name: str) -> str:

@@ -198,6 +198,9 @@ CASES: dict[str, Make] = {
     "vectorized": lambda engine: TABLE(
         {**engine, "name": "vectorized"} if "device" in engine else engine, model=linear()
     ),
+    "a pool after that": lambda engine: TABLE(
+        {"name": "pool"} if "device" in engine else engine, model=mlp()
+    ),
     **{
         f"task: {kind}": partial(lambda kind, engine: any_tasks.federation(kind, engine=engine), kind)
         for kind in any_tasks.KINDS

@@ -141,8 +141,7 @@ class Learner:
             Progress(broadcast.round, broadcast.rounds, steps=steps),
             working.model,
         )
-        losses = [loss.reshape(()) for loss in found]  # read at the end: to read one waits for the device
-        return torch.stack(losses).cpu().tolist() if losses else []
+        return self.place.numbers(found)
 
     @contextmanager
     def came_down(

@@ -6,12 +6,12 @@ Updates, private states and predictions come back to the CPU.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from steelyard.data.examples import AnyExamples
 from steelyard.data.on_device import Tables, put
@@ -70,6 +70,14 @@ class Placement:
     def state(self, state: State) -> State:
         """A private state on the CPU, where states are kept."""
         return state if self.is_cpu else {name: value.cpu() for name, value in state.items()}
+
+    def numbers(self, values: Iterable[Tensor]) -> list[float]:
+        """Single values as Python has them. Those on a device are read at the end: to read one waits."""
+        if self.is_cpu:
+            return [float(value) for value in values]
+        found = [value.reshape(()) for value in values]
+        numbers: list[float] = torch.stack(found).cpu().tolist() if found else []
+        return numbers
 
     def objective(self, objective: Objective) -> Objective:
         """An objective whose loss is on the device, if it is a module of the user's own."""

@@ -22,6 +22,7 @@ from steelyard.client.evaluation import BATCH, Predicted
 from steelyard.client.learner import Trained
 from steelyard.client.private_state import PrivateStates
 from steelyard.data.examples import StreamExamples
+from steelyard.devices import can_fork
 from steelyard.engines.attempts import Attempt, JointAttempt
 from steelyard.engines.base import Deadline, Scored, SimulatedSites, nothing, readable
 from steelyard.engines.buffers import LocalBuffers, SharedBuffers
@@ -52,8 +53,7 @@ class Worker:
 
     def __init__(self, kind: type[SiteRunner], workload: Workload, buffers: LocalBuffers) -> None:
         # A forked worker starts at once and inherits any data and model; elsewhere they must be picklable.
-        fork = "fork" in multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context("fork" if fork else "spawn")
+        context: Any = multiprocessing.get_context("fork" if can_fork() else "spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=work, args=(kind, workload, buffers, theirs, os.getpid()), daemon=True
