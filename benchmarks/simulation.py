@@ -144,19 +144,19 @@ def measure(
         setting = prepare(PLANS[key], folder / key)
         found = Slice(key, PLANS[key].title, machine(), peak(), flops(setting))
         jobs = jobs_for(contenders, setting, options.venvs, skipped)
+        found.skipped = {name: skipped[name] for name in contenders if name in skipped}
         path = file_for(options.results, key, contenders, CONTENDERS)
 
     def keep() -> None:
         found.write(path)
-        write_report(options.results, skipped)
+        write_report(options.results)
 
     compare(jobs, found, options.passes, options.limit, options.memory and key in PLANS, keep)
 
 
-def write_report(results: Path, skipped: Mapping[str, str]) -> str:
+def write_report(results: Path) -> str:
     """Write the tables of all slices beside their folder."""
     text = markdown(read_all(results), CONTENDERS)
-    text += "".join(f"\n* {contender} is skipped: {reason}\n" for contender, reason in skipped.items())
     results.with_suffix(".md").write_text(text, "utf-8")
     return text
 
@@ -193,7 +193,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for key in options.only:
                 measure(key, options.contenders, options, Path(folder), skipped)
-    print(write_report(options.results, skipped))
+    print(write_report(options.results))
 
 
 if __name__ == "__main__":

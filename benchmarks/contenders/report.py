@@ -71,7 +71,7 @@ def markdown(slices: Sequence[Slice], order: Sequence[str]) -> str:
             medians("{:.0%}", lambda one: one.others),
         ),
         *(EXTRAS[one.key](one.results) for one in slices if one.key in EXTRAS),
-        problems(found),
+        problems(slices),
         sources(slices),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -170,14 +170,17 @@ def only_engines(rows: Rows) -> Rows:
     }
 
 
-def problems(found: Found) -> str:
+def problems(slices: Sequence[Slice]) -> str:
     """The reason why a contender has no figure."""
-    return "\n".join(
-        f"* {name} in ({key}): {passes[-1].problem}"
-        for key, results in found.items()
-        for name, passes in results.items()
-        if passes[-1].problem
-    )
+    lines = []
+    for one in slices:
+        lines += [f"* {name} is left out of ({one.key}): {reason}" for name, reason in one.skipped.items()]
+        lines += [
+            f"* {name} in ({one.key}): {passes[-1].problem}"
+            for name, passes in one.results.items()
+            if passes[-1].problem
+        ]
+    return "\n".join(lines)
 
 
 def sources(slices: Sequence[Slice]) -> str:

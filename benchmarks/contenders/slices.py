@@ -56,6 +56,8 @@ class Slice:
     """Multiplications and additions of matrix products and convolutions in a round."""
     versions: dict[str, str] = field(default_factory=dict)
     results: Results = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Contenders that cannot run on this machine, with the reason."""
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def write(self, path: Path) -> None:
