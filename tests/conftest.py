@@ -1,4 +1,9 @@
+import os
+
 import pytest
+
+# Read when torch is imported. Else its threads wait in a loop, which takes seconds on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,13 +2,16 @@
 
 The last bits of torch's sums depend on how many threads torch uses. So everything runs with one thread of
 torch (`one_thread`). What has enough work for several cores is divided into parts, by its shape alone, and
-each part runs on one thread (`in_parts`).
+each part runs on one thread (`in_parts`). Only where a user asks for it, as with `engine.threads`, torch uses
+several (`with_threads`), and the bits belong to their number.
 """
 
+import ctypes
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -53,6 +56,55 @@ def one_thread() -> Iterator[None]:
         with alone():
             _single.leave()
             torch.set_num_threads(before)
+
+
+def check_threads(threads: int) -> None:
+    if threads < 1:
+        raise InputError(f"threads must be at least 1, not {threads}.")
+
+
+def with_threads(number: int, work: Callable[[], T]) -> T:
+    """What `work` returns; torch uses so many threads for it.
+
+    If these are several, the work is done in a thread of Python that lives as long as the process, because
+    torch's threads belong to the one that started them. A forked process makes its own: it would wait forever
+    for those of the process that was forked, or for a lock that one of them held while it ended.
+
+    Meanwhile, other threads of this process wait before they seed generators or change the number of threads.
+    Ctrl-C ends the work after the operation of torch that is running.
+    """
+    if number == 1:
+        return work()
+    grad, places = torch.is_grad_enabled(), list[int]()
+
+    def do() -> T:
+        places.append(threading.get_ident())
+        with alone(), torch.set_grad_enabled(grad):
+            before = torch.get_num_threads()
+            torch.set_num_threads(number)
+            try:
+                return work()
+            finally:
+                torch.set_num_threads(before)
+
+    if number not in _several:
+        _several[number] = ThreadPoolExecutor(1)
+    done = _several[number].submit(do)
+    try:
+        return done.result()
+    except BaseException as error:
+        if not done.done():  # it is not the work that failed
+            del _several[number]
+            if not done.cancel():
+                _raise_in(places, type(error))
+                wait([done])
+        raise
+
+
+def _raise_in(threads: Sequence[int], kind: type[BaseException]) -> None:
+    """Raise an exception in other threads, between two steps of their code in Python."""
+    for thread in threads:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
@@ -144,5 +196,8 @@ class _Single:
 
 
 _single, _inside = _Single(), Depth()
+_several: dict[int, ThreadPoolExecutor] = {}
+"""The thread of Python in which torch has so many threads, for each number."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_single.after_fork)
+    os.register_at_fork(after_in_child=_several.clear)

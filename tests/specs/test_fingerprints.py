@@ -279,3 +279,17 @@ def test_every_choice_of_a_spec_is_known() -> None:
     nested = {f"{name}.{key}" for name, found in hints.items() for key in found if family_of(found[key])}
     assert choices(Spec) | nested == set(CHOICES)
     assert set(CHOICES.values()) == set(components.FAMILIES)
+
+
+def test_several_threads_for_a_client_are_another_computation() -> None:
+    two = of(engine={"name": "serial", "threads": 2})
+    assert two != of(engine="serial")
+    assert two != of(engine={"name": "serial", "threads": 3})
+    assert two == of(engine={"name": "pool", "threads": 2, "workers": 5})
+    assert two == of(engine={"name": "auto", "threads": 2})
+    assert of(engine={"name": "auto", "threads": 2}, data__clients=100) == of(
+        engine={"name": "serial", "threads": 2}, data__clients=100
+    )
+    assert of(engine={"name": "pool", "threads": 1}) == of(engine="serial")
+    on_cuda = of(engine={"name": "serial", "device": "cuda", "threads": 2})
+    assert len({two, on_cuda, of(engine={"name": "serial", "device": "cuda"})}) == 3

@@ -18,13 +18,15 @@ from steelyard.engines.serial import Serial
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.vectorized import VectorizedRunner, pays, why_not
 from steelyard.engines.workload import Workload
+from steelyard.layout import layout_of
 from steelyard.metrics.scores import Scores
-from steelyard.threads import cores, one_thread
+from steelyard.threads import check_threads, cores, one_thread
 from steelyard.types import Broadcast, ClientId, Failure, Message
 
 log = logging.getLogger("steelyard.engines")
 
 MIN_SAVED = 0.03  # seconds that a pool must save in a round
+LARGE_MODEL = 1_000_000  # values of a model that may be worth several threads for each client
 
 
 @dataclass(frozen=True)
@@ -35,19 +37,29 @@ class Auto(Engine):
     bits, so that choice is free. The rule sees only the model and the data, so equal runs choose alike. With
     a deadline, clients always run in workers, which can be replaced. On a `device` other than the CPU it is
     serial.
+
+    With several `threads`, torch uses so many cores for every client, and none are trained together. The last
+    bits belong to that number, so it is never chosen here: machines have different numbers of cores. Where
+    few clients with a large model leave cores idle, the record of the run says so.
     """
 
     device: str = "cpu"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
 
     @contextmanager
     def open(
         self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
     ) -> Iterator[SimulatedSites]:
         if self.device != "cpu":
-            with Serial(self.device).open(workload, states, round_seconds) as serial:
+            with Serial(self.device, self.threads).open(workload, states, round_seconds) as serial:
                 yield serial
             return
-        sites = AutoSites(workload, states, cores(), has_deadline=round_seconds is not None)
+        workload = workload.with_threads(self.threads)
+        workers = max(1, cores() // self.threads)
+        sites = AutoSites(workload, states, workers, has_deadline=round_seconds is not None)
         with one_thread():
             try:
                 yield sites
@@ -77,7 +89,8 @@ class AutoSites(SimulatedSites):
         meanwhile: Callable[[], None] = nothing,
     ) -> Iterator[Trained | Scored | Failure]:
         if train and not self.decided:
-            if pays(self.workload, train) and why_not(self.workload) is None:
+            alone = self.workload.threads == 1
+            if alone and pays(self.workload, train) and why_not(self.workload) is None:
                 self._take(VectorizedRunner, len(train))
             elif self.has_deadline:
                 self._take(SiteRunner, len(train))
@@ -86,8 +99,9 @@ class AutoSites(SimulatedSites):
                 yield from self.serial.evaluate(broadcast.model_to_score, requests)
                 yield from self._try(broadcast, train, deadline)
                 return
-            if self.decided:
-                log.info("engine: %s", self.about)
+            else:
+                self.decided, self.about = True, self.about + self._idle(len(train))
+            log.info("engine: %s", self.about)
         yield from (self.pool or self.serial).work(broadcast, train, requests, deadline, meanwhile)
 
     def predict_common(self, model: Message) -> Predicted:
@@ -116,9 +130,16 @@ class AutoSites(SimulatedSites):
             rest = [client for client in clients if client not in set(order[0])]
             stream = pool.work(broadcast, rest, (), deadline)
         self.decided = True
-        self.about += f"; a client takes {1000 * seconds:.1f} ms"
+        self.about += f"; a client takes {1000 * seconds:.1f} ms{self._idle(len(clients))}"
         log.info("engine: %s", self.about)
         yield from stream
+
+    def _idle(self, clients: int) -> str:
+        """A note on cores that so many clients with a large model leave idle."""
+        threads, model = cores() // clients, self.workload.model
+        if threads <= self.workload.threads or model is None or layout_of(model).size < LARGE_MODEL:
+            return ""
+        return f"; cores are idle: engine.threads = {threads} would use them, and change the last bits"
 
     def _take(self, kind: type[SiteRunner], rows: int) -> PoolSites | SerialSites:
         pool = start_sites(self.workload, self.states, self.workers, kind, self.has_deadline, rows)

@@ -31,6 +31,8 @@ class Engine(ABC):
 
     device: str = "cpu"
     """The device of torch on which models train and predict; most engines know the CPU only."""
+    threads: int = 1
+    """How many threads of torch train a client, or predict; some engines know one only."""
 
     def check(self, round_seconds: float | None) -> None:
         """Refuse a device that cannot be used, before the first round."""

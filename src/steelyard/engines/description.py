@@ -43,8 +43,11 @@ def in_words(model: nn.Module) -> str:
 def _engine(engine: Engine) -> str:
     name, device = kebab(type(engine).__name__), kind_of(engine.device)
     name = getattr(engine, "node", name)
+    threads = "" if engine.threads == 1 else f" with {engine.threads} threads"
     if device != "cpu":
-        return f"{'serial' if name == 'auto' else name} on {device}"
+        return f"{'serial' if name == 'auto' else name} on {device}{threads}"
+    if threads:
+        return f"serial or pool{threads}"
     return "serial, pool or ray" if name in SAME_BITS else name
 
 

@@ -12,22 +12,29 @@ from steelyard.engines.runner import SiteRunner
 from steelyard.engines.serial_sites import SerialSites
 from steelyard.engines.workload import Workload
 from steelyard.errors import InputError
-from steelyard.threads import check_workers, cores, one_thread
+from steelyard.threads import check_threads, check_workers, cores, one_thread
 
 
 @dataclass(frozen=True)
 class Pool(Engine):
-    """Worker processes of one thread each: as many as there are cores, unless `workers` says otherwise."""
+    """Worker processes: as many as there are cores for their threads, unless `workers` says otherwise.
+
+    Each has one thread. With several `threads`, torch uses so many cores for a client, which pays for large
+    models and few clients: the last bits belong to their number, and are those of `serial` with as many.
+    """
 
     workers: int | None = None
+    threads: int = 1
 
     def __post_init__(self) -> None:
         check_workers(self.workers)
+        check_threads(self.threads)
 
     @contextmanager
     def open(
         self, workload: Workload, states: PrivateStates, round_seconds: float | None = None
     ) -> Iterator[SimulatedSites]:
+        workload = workload.with_threads(self.threads)
         with open_pool(workload, states, self.workers, SiteRunner, round_seconds) as sites:
             yield sites
 
@@ -42,7 +49,8 @@ def open_pool(
 ) -> Iterator[SimulatedSites]:
     """A pool whose workers each have a runner of the given kind."""
     with one_thread():
-        sites = start_sites(workload, states, workers or cores(), kind, round_seconds is not None)
+        workers = workers or max(1, cores() // workload.threads)
+        sites = start_sites(workload, states, workers, kind, round_seconds is not None)
         try:
             yield sites
         finally:

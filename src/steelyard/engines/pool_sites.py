@@ -96,7 +96,8 @@ class PoolSites(SimulatedSites):
         self.workers: list[Worker] = []
         self.buffers: LocalBuffers | None = None
         self.chunk = 1
-        self.about = f"pool of {workers}" if kind is SiteRunner else f"{kind.name}, pool of {workers}"
+        pool = f"pool of {workers}{workload.in_words}"
+        self.about = pool if kind is SiteRunner else f"{kind.name}, {pool}"
 
     def work(
         self,

@@ -1,7 +1,8 @@
 """Runs sites one after the other in one process; each worker process has a runner of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from steelyard.client.batch_scoring import score_batches, scored_at_once
 from steelyard.client.containment import run_contained
@@ -13,7 +14,10 @@ from steelyard.client.site import Site
 from steelyard.client.working_model import WorkingModel
 from steelyard.engines.workload import Workload
 from steelyard.metrics.scores import Scores
+from steelyard.threads import with_threads
 from steelyard.types import Broadcast, ClientId, Failure, Message, State
+
+T = TypeVar("T")
 
 
 class SiteRunner:
@@ -45,7 +49,7 @@ class SiteRunner:
         outcomes: list[Trained | Failure] = []
         for client, state, row in zip(clients, states, rows, strict=True):
             work = partial(self._train, client, broadcast, state, row)
-            outcomes.append(run_contained(client, "training", work, self.own_code))
+            outcomes.append(self._contained(client, "training", work))
         return outcomes
 
     def evaluate_group(
@@ -60,8 +64,13 @@ class SiteRunner:
         found: list[dict[str, Scores] | Failure] = []
         for client, state in zip(clients, states, strict=True):
             work = partial(self._evaluate, client, model, state, detail, own_test)
-            found.append(run_contained(client, "evaluating", work, self.own_code))
+            found.append(self._contained(client, "evaluating", work))
         return found
+
+    def _contained(self, client: ClientId, stage: str, work: Callable[[], T]) -> T | Failure:
+        """The result of a client's work, or its failure, on as many threads as clients have."""
+        contained = partial(run_contained, client, stage, work, self.own_code)
+        return with_threads(self.workload.threads, contained)
 
     def _train(self, client: ClientId, broadcast: Broadcast, state: State, row: Message) -> Trained:
         return self.site(client).train(broadcast, state, row)
@@ -74,7 +83,7 @@ class SiteRunner:
     def predict_common(self, model: Message, rows: slice = slice(None)) -> Predicted | Failure:
         """Predictions on rows of the common test set."""
         work = partial(self._predict_common, model, rows)
-        return run_contained("the common test set", "evaluating", work, self.own_code)
+        return self._contained("the common test set", "evaluating", work)
 
     def _predict_common(self, model: Message, rows: slice) -> Predicted:
         learner, data = self.workload.learner, self.workload.common_test
@@ -93,7 +102,7 @@ class SiteRunner:
     ) -> list[Scores] | Failure:
         """Scores on each batch in some rows of the common test set."""
         work = partial(self._score_common, model, temperature, rows)
-        return run_contained("the common test set", "evaluating", work, self.own_code)
+        return self._contained("the common test set", "evaluating", work)
 
     def _score_common(self, model: Message, temperature: float, rows: slice) -> list[Scores]:
         learner, working, data = self.workload.learner, self._common_model(model), self.workload.common_test

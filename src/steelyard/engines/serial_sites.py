@@ -30,6 +30,7 @@ class SerialSites(SimulatedSites):
         self.runner = runner or SiteRunner(workload)
         place = workload.learner.place
         name = self.runner.name if place.is_cpu else f"{self.runner.name} on {place.name}"
+        name += workload.in_words
         self.about = f"{name}, in this process: {reason}" if reason else name
         self.updates: UpdateBuffer | None = None
 

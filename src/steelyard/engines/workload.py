@@ -41,6 +41,8 @@ class Workload:
     clients: Mapping[ClientId, Client]
     test: AnyExamples | None = None
     """The common test set."""
+    threads: int = 1
+    """Of torch, while a client trains or a model predicts; the last bits belong to this number."""
 
     @cached_property
     def ids(self) -> tuple[ClientId, ...]:
@@ -103,6 +105,15 @@ class Workload:
         if self.learner.place.name == device:
             return self
         return replace(self, learner=self.learner.on(Placement(device)))
+
+    def with_threads(self, threads: int) -> "Workload":
+        """The same workload on so many threads."""
+        return self if threads == self.threads else replace(self, threads=threads)
+
+    @property
+    def in_words(self) -> str:
+        """What the name of an engine leaves out."""
+        return "" if self.threads == 1 else f" with {self.threads} threads for each client"
 
     def fitted(self, task: Task) -> "Workload":
         """The same workload, with what its models are for found from the first client that can be read."""

@@ -79,10 +79,13 @@ def _engine(spec: Table) -> dict[str, Any]:
     adversaries = spec["adversaries"]["count"] if spec["adversaries"]["extra"] else 0
     invited = spec["clients_per_round"] or spec["data"]["clients"] + adversaries
     few = choice["name"] == "auto" and invited < 2 * MIN_GROUP  # see engines.vectorized.pays
-    device = kind_of(choice.get("device", "cpu"))
+    device, threads = kind_of(choice.get("device", "cpu")), choice.get("threads", 1)
+    several = {} if threads == 1 else {"threads": threads}  # with several, `auto` is serial or a pool
     if device != "cpu":  # there `auto` is serial
         name = "serial" if choice["name"] == "auto" else choice["name"]
-        return {"engine": {"name": name, "device": device}}
+        return {"engine": {"name": name, "device": device, **several}}
+    if several:
+        return {"engine": several}
     if choice["name"] in SAME_BITS or few:
         return {}
     return {"engine": {key: value for key, value in choice.items() if key != "workers"}}
