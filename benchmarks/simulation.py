@@ -42,6 +42,7 @@ PROGRAMS = {
     "fluke": ["fluke_simulation"],
 }
 CONTENDERS = ("loop", *ENGINES, *(name for name in PROGRAMS if name != "loop"))
+MORE = {"ray": {"node": "auto"}}  # nodes train clients together where `auto` does
 ENOUGH = 20.0  # seconds of timed rounds after which a contender is stopped
 
 
@@ -65,7 +66,7 @@ def job_for(contender: str, setting: Setting, venvs: Path) -> Job:
             components.build("engines", {"name": contender})
         except Exception as error:  # its optional dependency is not installed
             raise UnavailableError(str(error)) from error
-        return engine_job(contender, setting, name=contender)
+        return engine_job(contender, setting, name=contender, **MORE.get(contender, {}))
     program, *more = PROGRAMS[contender]
     python = sys.executable if contender == "loop" else python_of(contender.partition("-")[0], venvs)
     command = [python, "-m", f"contenders.{program}", str(setting.folder), *more]

@@ -22,7 +22,7 @@ from steelyard.engines.worker import Arrays, Begin, Evaluate, Job, OnCommon, Tra
 from steelyard.engines.workload import Workload
 from steelyard.types import Failure, Message
 
-BLOCK_BYTES = 8 << 20  # of updates that go up at a time
+BLOCK_BYTES = 16 << 20  # of updates that go up at a time
 
 
 class Batch(NamedTuple):
