@@ -133,14 +133,16 @@ def federation(engine: Any, clients: Any, model: Any, test: Any = None, **settin
 
 PARTS = ("objective", "sharing", "server", "weighing", "combining")
 ROWS, TEST = partial(parts, INPUTS, CLASSES), (INPUTS, CLASSES)
-TABLE, PICTURES = partial(federation, clients=ROWS(), test=TEST), parts(IMAGES, CLASSES)
+TABLE = partial(federation, clients=ROWS(), test=TEST)
+SCALED = partial(sy.examples, mean=0.2, std=0.4)
+PICTURES = {name: SCALED(each) for name, each in parts(IMAGES, CLASSES).items()}
 Make = Callable[[Any], sy.Federation]
 CASES: dict[str, Make] = {
     "dropout": lambda engine: TABLE(engine, model=mlp()),
     "held out": lambda engine: TABLE(engine, model=mlp(), validation=0.2),
     "own validation set": lambda engine: TABLE(engine, model=mlp(), validation=TEST),
     "images in bytes": lambda engine: federation(
-        engine, PICTURES, cnn(), (IMAGES, CLASSES), steps={"momentum": 0.9}
+        engine, PICTURES, cnn(), SCALED((IMAGES, CLASSES)), steps={"momentum": 0.9}
     ),
     "alignment": lambda engine: federation(
         engine,
@@ -161,7 +163,13 @@ CASES: dict[str, Make] = {
         validation=0.2,
     ),
     "heads": lambda engine: federation(
-        engine, own_models(), None, TEST, sharing=Head(adopt=False), objective=Distillation(base=Anchor())
+        engine,
+        own_models(),
+        None,
+        TEST,
+        sharing=Head(adopt=False),
+        objective=Distillation(base=Anchor()),
+        spill=True,
     ),
     "bayesian heads": lambda engine: federation(
         engine,

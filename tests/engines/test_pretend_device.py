@@ -34,5 +34,6 @@ def test_data_are_put_on_the_device_once_and_models_once_a_round(printed: Any) -
     first, second, third = printed["copied"]
     trained, scored = layout_of(cnn()).size, layout_of(cnn()).size
     rows = len(IMAGES)  # which are in a batch
-    assert second - first == third - second <= trained + scored + rows
+    scaling = 2 * 4  # mean and deviation, for three clients and the test set
+    assert second - first == third - second <= trained + scored + rows + scaling
     assert first >= 2 * IMAGES.numel()  # training and test data
