@@ -5,6 +5,7 @@ BlazeFL leaves the server and the work of a client to its user; they are written
 
 import multiprocessing
 import os
+import resource
 import sys
 import threading
 import time
@@ -121,6 +122,8 @@ def rounds(setting: Setting, trainer: Processes | Threads) -> None:
 
 def main() -> None:
     say_versions("blazefl")
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # one for each model in shared memory
     folder = argument()
     setting = read(folder)
     for client in setting.invited:  # forked workers inherit the data
