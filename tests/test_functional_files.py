@@ -14,7 +14,7 @@ from torch import Tensor
 from functional_rules import Spy, Widest
 from steelyard import combine, components, functional, weigh
 from steelyard.errors import InputError
-from steelyard.weighing.geometry import block_width
+from steelyard.weighing.reading import block_width
 
 
 def on_disk(path: Path, rows: Tensor, mode: Any = "r") -> np.memmap:

@@ -13,7 +13,8 @@ from contenders.turns import in_turns, middle_ratio, seconds, spoil, updates
 from steelyard import components
 from steelyard.types import RoundInfo
 from steelyard.weighing import Weigher
-from steelyard.weighing.geometry import Geometry, Products
+from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.gram import Products
 
 
 def first_round(clients: int) -> RoundInfo:

@@ -16,7 +16,8 @@ from steelyard.server.lengths import ordered, usual_norm
 from steelyard.server.reply_screening import MAX_MAGNITUDE
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
-from steelyard.weighing.geometry import Geometry, Updates, in_memory
+from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.reading import Updates, in_memory
 
 MAX_SUM_ERROR = 1e-4  # weights may be the float32 result of a division
 PART_BYTES = 16 << 20  # size of the parts in which a file is combined
@@ -45,9 +46,9 @@ def weigh(
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     checked = _updates("updates", updates)
-    geometry, count = Geometry(checked), len(checked)
-    _check("updates", checked, (~(geometry.norms <= MAX_MAGNITUDE)).nonzero().flatten().tolist())
     weigher: Weigher = _rule("weighing", Weigher, rule, settings)
+    geometry, count = Geometry(checked, paired=weigher.needs_products), len(checked)
+    _check("updates", checked, (~(geometry.norms <= MAX_MAGNITUDE)).nonzero().flatten().tolist())
     counts = _vector("num_examples", num_examples, count)
     if not bool((counts > 0).all()):
         raise InputError(f"num_examples must be greater than 0, not {counts.tolist()}.")

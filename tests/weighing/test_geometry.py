@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.weighing.geometry import Geometry, Updates, block_width
+from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.reading import Updates, block_width
 
 BLOCK = block_width(3)
 SIZES = [1, 100, BLOCK, 2 * BLOCK + 17]

@@ -131,7 +131,8 @@ class Aggregator:
     def _accepted(self, replies: Sequence[Reply], stack: Stack, state: ServerState) -> Accepted:
         updates = stack.mean[:, : self.num_parameters]
         if self._product_merger is None:
-            return Accepted(replies, stack, Geometry(updates))
+            paired = self.weigher.needs_products and self.server.clip is None
+            return Accepted(replies, stack, Geometry(updates, paired))
         start = state.message.mean[: self.num_parameters]
         return Accepted(replies, stack, ProductGeometry(updates, start, self.pairs))
 

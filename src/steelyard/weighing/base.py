@@ -24,6 +24,9 @@ class Weigher(ABC):
     reads_updates: ClassVar[bool] = False
     """Whether the rule needs more than inner products: `Geometry.mix`, `Geometry.inner` or the updates."""
 
+    needs_products: ClassVar[bool] = True
+    """Whether the rule needs inner products. Norms are then computed in the same read of the updates."""
+
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Words for the figures that the weights depend on, the one to quote for every client first.

@@ -45,6 +45,7 @@ class Consensus(Weigher):
 
     offers = frozenset({"direction"})
     reads_updates = True
+    needs_products = False
     reasons = (
         Reason(
             "consensus",

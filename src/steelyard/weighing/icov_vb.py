@@ -9,7 +9,8 @@ from torch import Tensor
 from steelyard.errors import SHARE
 from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
-from steelyard.weighing.geometry import Geometry, Products
+from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.gram import Products
 from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
 from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
 from steelyard.weighing.memory import recall, remember

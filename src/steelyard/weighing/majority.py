@@ -92,8 +92,9 @@ class Majority(Weigher):
 
 def cosines(geometry: Geometry) -> Tensor:
     """cos(x_i, x_j), [J, J]; 0 on the diagonal and for updates that are 0."""
-    inverse = torch.where(geometry.norms > 0, 1 / geometry.norms.clamp(min=TINY), 0.0)
-    angles = (geometry.gram * inverse).T * inverse
+    gram, norms = geometry.gram, geometry.norms  # in this order: both from one read of the updates
+    inverse = torch.where(norms > 0, 1 / norms.clamp(min=TINY), 0.0)
+    angles = (gram * inverse).T * inverse
     return angles.clamp(-1.0, 1.0).fill_diagonal_(0.0)
 
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from steelyard.errors import InputError
 from steelyard.layout import Pair
-from steelyard.weighing.geometry import Geometry, Products, blocks
+from steelyard.weighing.geometry import Geometry
+from steelyard.weighing.gram import GramPass, Products, gram_pass
 
 PANEL_BYTES = 32 << 20  # of the inner products of factors that are computed at a time
 
@@ -39,9 +40,7 @@ class ProductGeometry(Geometry):
 
     @cached_property
     def norms(self) -> Tensor:
-        squares = torch.zeros(len(self), dtype=torch.float64)
-        for _, block in blocks(self.matrix[:, self.plain]):
-            squares += block.square().sum(dim=1)
+        squares = self._plain_pass.norms.square()
         for pair in self.pairs:
             left, right = self._sides(pair)
             squares += ((left @ left.mT) * (right @ right.mT)).sum(dim=(1, 2))
@@ -49,17 +48,10 @@ class ProductGeometry(Geometry):
 
     @cached_property
     def products(self) -> Products:
-        """Differences from the reference are those of its factors: what all updates share cancels."""
-        count = len(self)
-        reference = int(self.norms.argsort(stable=True)[(count - 1) // 2])
-        gram = torch.zeros(count, count, dtype=torch.float64)
-        along, square = torch.zeros(count, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for _, block in blocks(self.matrix[:, self.plain]):
-            centre = block[reference].clone()
-            block -= centre
-            gram += block @ block.T
-            along += block @ centre
-            square += centre @ centre
+        """Differences from a reference are those of its factors: what all updates share cancels."""
+        reference = int(self.norms.argsort(stable=True)[(len(self) - 1) // 2])
+        plain = self._plain_pass.products
+        gram, along, square = plain.gram.clone(), plain.along.clone(), plain.square.clone()
         for pair in self.pairs:
             left, right = self._sides(pair)
             own = left[reference : reference + 1], right[reference : reference + 1]
@@ -69,6 +61,11 @@ class ProductGeometry(Geometry):
             along += inner_products(sides, own).squeeze(1)
             square += inner_products(own, own).squeeze()
         return Products((gram + gram.T) / 2, along, square)
+
+    @cached_property
+    def _plain_pass(self) -> GramPass:
+        """That of the coordinates that are in no pair."""
+        return gram_pass(self.matrix[:, self.plain])
 
     @cached_property
     def plain(self) -> Tensor:

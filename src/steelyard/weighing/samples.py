@@ -18,6 +18,7 @@ class Samples(Weigher):
 
     cap: float | None = None
 
+    needs_products = False
     reasons = (EXAMPLES,)
 
     def __post_init__(self) -> None:

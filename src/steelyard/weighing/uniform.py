@@ -14,6 +14,7 @@ from steelyard.weighing.geometry import Geometry
 class Uniform(Weigher):
     """All clients count the same."""
 
+    needs_products = False
     reasons = (Reason("weight", "", same="under this rule, all clients count the same"),)
 
     def weigh(self, geometry: Geometry, round: RoundInfo, state: State) -> Weighed:
