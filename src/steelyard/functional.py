@@ -14,6 +14,7 @@ from steelyard.errors import InputError
 from steelyard.server.aggregation import weigh as apply_weigher
 from steelyard.server.lengths import ordered, usual_norm
 from steelyard.server.reply_screening import MAX_MAGNITUDE
+from steelyard.threads import on_one_thread
 from steelyard.types import Combined, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
@@ -23,6 +24,7 @@ MAX_SUM_ERROR = 1e-4  # weights may be the float32 result of a division
 PART_BYTES = 16 << 20  # size of the parts in which a file is combined
 
 
+@on_one_thread
 def weigh(
     updates: Any,
     rule: Choice | Weigher = "samples",

@@ -23,7 +23,7 @@ def updates(dtype: torch.dtype = torch.float32, clients: int = CLIENTS, size: in
     return torch.randn(clients, size, generator=random, dtype=dtype) + torch.randn(size, generator=random)
 
 
-def mapped(rows: Tensor, folder: Path) -> np.memmap:
+def mapped(rows: Tensor, folder: Path) -> Any:
     path = folder / "rows.npy"
     np.save(path, rows.numpy())
     return np.load(path, mmap_mode="r")

@@ -17,7 +17,7 @@ from steelyard.types import RoundInfo, State, Weighed
 from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
-from steelyard.weighing.steps import fixed_point, normalised, typical
+from steelyard.weighing.steps import fixed_point, inverted, normalised, typical
 
 MIN_NOISE = 1e-9  # smallest noise variance, as a share of the largest eigenvalue: below it is rounding
 
@@ -32,7 +32,7 @@ def factor_gls(latent: Tensor, noise: Tensor, clip: bool) -> Tensor:
     """`gls` for Φ = V Vᵀ + diag(σ_j²), without forming Φ (Woodbury)."""
     scaled = latent / noise.unsqueeze(1)
     core = torch.eye(latent.shape[1], dtype=torch.float64) + latent.T @ scaled
-    solved = 1 / noise - scaled @ torch.linalg.solve(core, scaled.sum(dim=0))
+    solved = 1 / noise - scaled @ (inverted(core) @ scaled.sum(dim=0))
     return normalised(solved.clamp(min=0.0)) if clip else solved / solved.sum()
 
 

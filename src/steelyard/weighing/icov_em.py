@@ -20,7 +20,7 @@ from steelyard.weighing.base import Weigher
 from steelyard.weighing.geometry import Geometry
 from steelyard.weighing.icov import are_comparable, check_icov, factor_gls, leading_directions
 from steelyard.weighing.ivar import VARIANCE, NoiseHistory, infer
-from steelyard.weighing.steps import fixed_point, normalised, typical
+from steelyard.weighing.steps import fixed_point, inverted, normalised, typical
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,12 @@ class IcovEm(Weigher):
             return Weighed(weights, state, {"variance": variance, "factors": none, **start.evidence})
         second = geometry.gram / geometry.size / scale
         power = (weights @ second @ weights).clamp(min=self.floor)
+        most = min(self.factors, max(0, len(weights) - 3))
+        directions = leading_directions(residuals / scale, most)
+        noise = (residuals.diagonal() / scale).clamp(min=self.floor)
         best: tuple[float, Tensor, Fit, dict[str, Tensor]] | None = None
-        for factors in range(min(self.factors, max(0, len(weights) - 3)) + 1):
-            latent = leading_directions(residuals / scale, factors)
-            fit = Fit(latent, (residuals.diagonal() / scale).clamp(min=self.floor), power)
+        for factors in range(most + 1):
+            fit = Fit(directions[:, :factors], noise, power)
 
             def step(_: Tensor) -> Tensor:
                 nonlocal fit
@@ -69,7 +71,7 @@ class IcovEm(Weigher):
                 return factor_gls(fit.latent, fit.noise, self.clip)
 
             result = fixed_point(step, weights, self.iterations, self.tolerance)
-            criterion = _criterion(fit, second, geometry.size)
+            criterion = -2 * geometry.size * log_likelihood(fit, second) + penalty(fit, geometry.size)
             if best is None or criterion < best[0]:
                 best = criterion, result.weights, fit, result.evidence
         assert best is not None
@@ -101,30 +103,36 @@ class Fit(NamedTuple):
 
 def em_step(fit: Fit, second: Tensor, floor: float) -> Fit:
     """One step of expectation-maximisation, given the second moments of the updates [J, J]."""
-    loadings = torch.cat([torch.ones_like(fit.noise).unsqueeze(1), fit.latent], dim=1)
-    weighted = loadings / fit.noise.unsqueeze(1)
-    precision = loadings.T @ weighted + torch.diag(
-        torch.cat([1 / fit.power.view(1), torch.ones(fit.factors, dtype=torch.float64)])
-    )
-    uncertainty = torch.linalg.inv(precision)
+    loadings, weighted, precision = posterior_precision(fit)
+    uncertainty = inverted(precision)
     means = uncertainty @ weighted.T  # E[(y, u) | x] = means @ x
     cross = means @ second  # E[(y, u) xᵀ]
     square = uncertainty + cross @ means.T  # E[(y, u) (y, u)ᵀ]
-    latent = fit.latent
     if fit.factors:
         rest = cross[1:] - square[1:, :1]  # E[u (x − y)ᵀ]
-        latent = torch.linalg.solve(square[1:, 1:], rest).T
-    loadings = torch.cat([loadings[:, :1], latent], dim=1)
-    noise = (
-        second.diagonal() - 2 * (loadings * cross.T).sum(dim=1) + ((loadings @ square) * loadings).sum(dim=1)
-    )
-    return Fit(latent, noise.clamp(min=floor), square[0, 0])
+        loadings = torch.cat([loadings[:, :1], rest.T @ inverted(square[1:, 1:])], dim=1)
+    noise = second.diagonal() + (loadings * (loadings @ square - 2 * cross.T)).sum(dim=1)
+    return Fit(loadings[:, 1:], noise.clamp(min=floor), square[0, 0])
 
 
-def _criterion(fit: Fit, second: Tensor, size: int) -> float:
-    """−2 log likelihood + parameters · log K."""
+def posterior_precision(fit: Fit) -> tuple[Tensor, Tensor, Tensor]:
+    """The loadings L = [1, V], Ψ⁻¹ L for the noise Ψ, and the precision of (y, u) given x."""
+    loadings = torch.cat([torch.ones_like(fit.noise).unsqueeze(1), fit.latent], dim=1)
+    weighted = loadings / fit.noise.unsqueeze(1)
+    prior = torch.ones(fit.factors + 1, dtype=torch.float64)
+    prior[0] = 1 / fit.power
+    return loadings, weighted, loadings.T @ weighted + prior.diag()
+
+
+def log_likelihood(fit: Fit, second: Tensor) -> float:
+    """Of one coordinate, up to a constant, without forming the covariance of the updates (Woodbury)."""
+    _, weighted, precision = posterior_precision(fit)
+    explained = (inverted(precision) * (weighted.T @ second @ weighted)).sum()
+    determinant = precision.logdet() + fit.noise.log().sum() + fit.power.log()
+    return -0.5 * float(determinant + (second.diagonal() / fit.noise).sum() - explained)
+
+
+def penalty(fit: Fit, size: int) -> float:
+    """The number of parameters · log K, of the Bayesian information criterion."""
     clients, factors = fit.latent.shape
-    total = fit.covariance + fit.power
-    fitted = torch.linalg.slogdet(total).logabsdet + torch.linalg.solve(total, second).trace()
-    parameters = clients + 1 + clients * factors - factors * (factors - 1) // 2
-    return float(size * fitted) + parameters * math.log(size)
+    return (clients + 1 + clients * factors - factors * (factors - 1) // 2) * math.log(size)

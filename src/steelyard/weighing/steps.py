@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 TINY = torch.finfo(torch.float64).tiny
+MIN_EIGENVALUE = 1e-15  # of a matrix to invert, as a share of its largest: below it is rounding
 
 
 class FixedPoint(NamedTuple):
@@ -102,3 +103,15 @@ def inverse(values: Tensor, floor: float) -> Tensor:
     if not bool(scale > 0):
         return torch.ones_like(values)
     return 1 / (values / scale).clamp(min=floor)
+
+
+def inverted(matrix: Tensor) -> Tensor:
+    """The inverse of a positive definite matrix; if rounding has made it singular, of the nearest that is."""
+    inverse: Tensor
+    inverse, failed = torch.linalg.inv_ex(matrix)
+    if not int(failed):
+        return inverse
+    values, vectors = torch.linalg.eigh(matrix)
+    least = (MIN_EIGENVALUE * values[-1]).clamp(min=TINY)
+    inverse = (vectors / values.clamp(min=least)) @ vectors.T
+    return inverse
