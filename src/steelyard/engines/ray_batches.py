@@ -34,14 +34,16 @@ def portion(waiting: "deque[Attempt]", workers: int, of: int, room: int) -> list
     count = min(count, len(waiting))
     chosen = {place * len(waiting) // count for place in range(count)}
     taken: list[Attempt] = []
+    kept: list[Attempt] = []
     rows = 0
-    for place, attempt in enumerate(list(waiting)):
-        rows += (size := len(attempt.job.clients) if isinstance(attempt.job, Train) else 0)
-        if place in chosen and (not taken or rows <= room) and not attempt.deaths:
+    for place, attempt in enumerate(waiting):
+        size = len(attempt.job.clients) if isinstance(attempt.job, Train) else 0
+        fits = not taken or rows + size <= room
+        if place in chosen and fits and not attempt.deaths:
             taken.append(attempt)
+            rows += size
         else:
-            rows -= size
-    kept = [attempt for attempt in waiting if attempt not in taken]
+            kept.append(attempt)
     waiting.clear()
     waiting.extend(kept)
     return taken
