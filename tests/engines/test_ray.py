@@ -359,6 +359,11 @@ def test_a_cluster_that_is_not_there_is_reported(address: str) -> None:
         run(Ray(address=address))
 
 
+def test_ray_client_is_refused() -> None:
+    with pytest.raises(InputError, match=r"not by Ray Client \(ray://\)"):
+        run(Ray(address="ray://127.0.0.1:10001"))
+
+
 def test_ray_is_listed_but_not_imported() -> None:
     program = (
         "import sys, steelyard.cli\n"

@@ -24,6 +24,8 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    if address is not None and address.startswith("ray://"):
+        raise InputError("the ray engine runs on a machine of the cluster, not by Ray Client (ray://).")
     local = {"num_cpus": cpus, "include_dashboard": False} if address is None else {}
     with undisturbed(ray):
         try:
