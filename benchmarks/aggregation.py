@@ -24,7 +24,7 @@ import numpy as np
 from contenders.aggregation_report import markdown
 from contenders.peers import UnavailableError, folder_of
 from contenders.plans import peak
-from contenders.report import header
+from contenders.report import machine
 from contenders.rule_times import baseline, naive_ivar, time_rules
 from contenders.turns import spoil, updates
 
@@ -97,7 +97,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    found: dict[str, Any] = {"header": header({}), "quick": options.quick, "rules": [], "notes": []}
+    found: dict[str, Any] = {"header": machine(), "quick": options.quick, "rules": [], "notes": []}
 
     def save() -> None:
         options.results.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contenders.turns import in_turns, middle_ratio, seconds, spoil, updates
 from steelyard import components
+from steelyard.threads import on_one_thread
 from steelyard.types import RoundInfo
 from steelyard.weighing import Weigher
 from steelyard.weighing.geometry import Geometry
@@ -51,7 +52,7 @@ def time_rules(
 
     The time of a rule is their sum, because it reads the updates for nothing else.
     """
-    info = first_round(len(rows))
+    info, weigh = first_round(len(rows)), on_one_thread(lambda rule, *rest: rule.weigh(*rest))
     times: dict[str, dict[str, list[float]]] = {name: {} for name in rules}
     evidence: dict[str, Any] = {}
     for _ in range(repetitions):
@@ -59,7 +60,7 @@ def time_rules(
         for name, rule in rules.items():
             warm = Warm(cold)
             start = time.perf_counter()
-            evidence[name] = rule.weigh(warm, info, rule.init()).evidence
+            evidence[name] = weigh(rule, warm, info, rule.init()).evidence
             own = time.perf_counter() - start
             whole = own + mix + (gram if warm.wanted else 0.0)
             for key, value in (("gram", gram), ("mix", mix), ("own", own), ("whole", whole)):
