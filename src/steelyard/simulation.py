@@ -233,7 +233,7 @@ class SimulatedFederation(Resumable):
 
     def server(self, sites: SimulatedSites) -> Federation:
         """The server of this federation, for simulated sites that are open."""
-        return self.server_for(sites, sites.test, sites.workload.learner)
+        return self.server_for(sites, sites.test, self.workload.on(self.engine.device).learner)
 
     def server_for(
         self, sites: Sites, test: ServerTestSet | None, learner: Learner | None = None
