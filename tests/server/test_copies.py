@@ -8,9 +8,9 @@ from aggregating import MeanAndVariance, aggregate
 from new_memory import NewMemory
 from torch import Tensor
 
-from steelyard.combining import Mean, Median
-from steelyard.server.aggregation import ServerState
-from steelyard.types import Message, Reply, RoundInfo, Stack, State, Weighed
+from steelyard.combining import Combiner, Mean, Median
+from steelyard.server.aggregation import ServerState, changeable
+from steelyard.types import Combined, Message, Reply, RoundInfo, Stack, State, Weighed
 from steelyard.weighing import GeometricMedian, Krum, Majority, Samples, Weigher
 from steelyard.weighing.geometry import Geometry
 
@@ -46,11 +46,11 @@ def test_a_round_takes_no_memory_as_large_as_the_updates(rule: Weigher) -> None:
     assert not memory.at_least(matrix.nbytes // 2)
 
 
-def test_a_round_of_samples_makes_the_merged_update_and_the_new_model() -> None:
+def test_a_round_of_samples_makes_one_new_vector_the_next_model() -> None:
     matrix, start = updates(), Message(torch.zeros(SIZE))
     with NewMemory() as memory:
         aggregate(replies(matrix), start=start, num_parameters=SIZE - 1000)
-    assert len([size for _, size in memory.taken if size == matrix[0].nbytes]) == 2
+    assert len([size for _, size in memory.taken if size == matrix[0].nbytes]) == 1
 
 
 @pytest.mark.parametrize("combiner", [Mean(), Median()])
@@ -110,3 +110,30 @@ def test_variances_pass_as_the_rule_combines_them() -> None:
     assert torch.equal(done.state.message.mean, ones)
     assert done.state.message.variance is not None
     assert torch.equal(done.state.message.variance, 2 * ones)
+
+
+class Keeps(Combiner):
+    """Returns the same vector in every round, or the update of the first client."""
+
+    def __init__(self, kept: Tensor | None) -> None:
+        self.kept = kept
+
+    def combine(self, stack: Stack, weights: Tensor) -> Combined:
+        return Combined(stack.mean[0] if self.kept is None else self.kept)
+
+
+def test_what_a_rule_of_the_users_own_returns_is_not_changed() -> None:
+    kept, matrix = torch.ones(3), torch.arange(6.0).view(2, 3)
+    start = Message(torch.full((3,), 5.0))
+    for combiner, change in ((Keeps(kept), torch.ones(3)), (Keeps(None), torch.arange(3.0))):
+        done = aggregate(replies(matrix), start=start, combiner=combiner)
+        assert torch.equal(done.state.message.mean, start.mean + change)
+    assert torch.equal(kept, torch.ones(3))
+    assert torch.equal(matrix, torch.arange(6.0).view(2, 3))
+
+
+def test_a_rule_of_the_package_may_return_an_update_itself() -> None:
+    stack = Stack(torch.arange(6.0).view(2, 3))
+    found = changeable(Combined(stack.mean[0]), stack, Mean())
+    found.mean.fill_(9)
+    assert torch.equal(stack.mean, torch.arange(6.0).view(2, 3))

@@ -179,7 +179,8 @@ class Aggregator:
         weighed = weigh(self.weigher, geometry, info, state.weighing)
         evidence, server = weighed.evidence, self.server
         if self._product_merger is None:
-            combined = self.combiner.combine_scaled(stack, weighed.weights, weighed.scale)
+            merged = self.combiner.combine_scaled(stack, weighed.weights, weighed.scale)
+            combined = changeable(merged, stack, self.combiner)
         else:
             combined, error = self._merge_products(self._product_merger, state, accepted, weighed)
             evidence, server = {**evidence, "rank_error": error}, replace(server, lr=1.0)
@@ -242,16 +243,33 @@ def weigh(weigher: Weigher, geometry: Geometry, info: RoundInfo, state: State) -
 
 def step(state: ServerState, combined: Combined, server: Server, statistics: Tensor) -> ServerState:
     """Move the model: parameters with the server's learning rate and momentum, and running statistics, which
-    come last in it, without."""
-    before, count = state.message.mean, len(combined.mean) - len(statistics)
-    change, velocity = combined.mean[:count], None
+    come last in it, without.
+
+    The merged vector becomes the model: new memory for another one takes as long as a read of all updates.
+    """
+    moved, velocity = combined.mean, None
+    count = len(moved) - len(statistics)
+    change = moved[:count]
     if server.momentum:
         velocity = torch.zeros_like(change) if state.velocity is None else server.momentum * state.velocity
-        change = velocity.add_(change)
-    moved = torch.empty_like(before)
-    torch.add(before[:count], change if server.lr == 1 else server.lr * change, out=moved[:count])
-    torch.add(before[count:], statistics, out=moved[count:])
+        change.copy_(velocity.add_(change))
+    if server.lr != 1:
+        change *= server.lr
+    moved[count:] = statistics
+    moved += state.message.mean
     return replace(state, message=Message(moved, combined.variance), velocity=velocity)
+
+
+def changeable(combined: Combined, stack: Stack, combiner: Combiner) -> Combined:
+    """What a rule has merged, in memory that may be changed.
+
+    A rule of the user's own may keep what it returns, and any may return one of the updates.
+    """
+    starts = {each.untyped_storage().data_ptr() for each in stack if each is not None}
+    own = not type(combiner).__module__.startswith("steelyard.")
+    if own or combined.mean.untyped_storage().data_ptr() in starts:
+        return combined._replace(mean=combined.mean.clone())
+    return combined
 
 
 def is_finite(message: Message) -> bool:
