@@ -73,10 +73,10 @@ def each_alone(model: nn.Module, together: StackedModel, inputs: Tensor) -> tupl
 def test_stacked_copies_compute_what_each_computes_alone(name: str) -> None:
     make, shape = (PLAIN | OTHERS)[name]
     torch.manual_seed(0)
-    model: nn.Module = make()
+    model: nn.Module = make().double()
     together = stacked(model)
     assert (together.layers is not None) == (name in PLAIN)
-    inputs = torch.randn(12, *shape, generator=torch.Generator().manual_seed(2))
+    inputs = torch.randn(12, *shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     parameters = together.use(3)
     found = together(inputs.clone())
     gradients = torch.autograd.grad(found.square().sum(), parameters)
