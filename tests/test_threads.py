@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steelyard.threads import in_parts, one_thread, slices
+from steelyard.threads import in_parts, one_thread
 
 PARTS = [torch.randn(50_000, generator=torch.Generator().manual_seed(seed)) for seed in range(7)]
 
@@ -84,12 +84,3 @@ def test_parts_run_in_a_forked_process() -> None:
     if not child:
         os._exit(7 if in_parts(total, PARTS, 2) == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-
-
-@pytest.mark.parametrize(("length", "count"), [(0, 0), (1, 1), (10, 1), (11, 2), (95, 10)])
-def test_slices_cover_a_length_and_are_as_equal_as_can_be(length: int, count: int) -> None:
-    found = slices(length, 10)
-    sizes = [part.stop - part.start for part in found]
-    assert len(found) == count
-    assert [place for part in found for place in range(length)[part]] == list(range(length))
-    assert not sizes or (max(sizes) <= 10 and max(sizes) - min(sizes) <= 1)

@@ -7,7 +7,6 @@ several (`with_threads`), and the bits belong to their number.
 """
 
 import ctypes
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -163,13 +162,6 @@ def in_parts(function: Callable[[Part], T], parts: Sequence[Part], workers: int 
     if failures:
         raise failures[min(failures)]
     return results  # type: ignore[return-value]  # every part is done
-
-
-def slices(length: int, longest: int) -> list[slice]:
-    """Consecutive slices of a length, as equal as can be, of at most `longest` each."""
-    count = -(-length // longest)
-    edges = [length * number // max(count, 1) for number in range(count + 1)]
-    return [slice(*edge) for edge in itertools.pairwise(edges)]
 
 
 class _Single:

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 
 from steelyard.server.reasons import UnusableError, kind, shown, why
 from steelyard.server.stacking import matrix_view
-from steelyard.threads import in_parts
 from steelyard.types import CLAIMS, ClientId, Message, Reply
 
 MAX_MAGNITUDE = 1e30  # larger finite values would overflow float32 when they are summed
-PART_VALUES = 1 << 22  # of several rows that a thread looks at together
 MIN_VALUES = {"mean": -MAX_MAGNITUDE, "variance": 0.0}
 INTEGERS: frozenset[type] = frozenset({int, np.int64, np.int32})
 NUMBERS = INTEGERS | {float, np.float64, np.float32}
@@ -137,8 +135,7 @@ def _are_in_range(rows: Sequence[Tensor], minimum: float) -> bool:
     if matrix is None:
         for row in rows:
             _check_memory(row)
-    parts = rows if matrix is None else torch.split(matrix, max(1, PART_VALUES // max(1, matrix.shape[1])))
-    ranges = in_parts(torch.aminmax, parts, 1 if len(rows) * len(rows[0]) <= PART_VALUES else None)
+    ranges = [torch.aminmax(matrix)] if matrix is not None else map(torch.aminmax, rows)
     return all(minimum <= float(least) and float(most) <= MAX_MAGNITUDE for least, most in ranges)
 
 
