@@ -185,6 +185,7 @@ def test_ctrl_c_ends_the_work() -> None:
 
     def long() -> None:
         try:
+            time.sleep(0.2)  # until the main thread waits
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             for _ in range(1000):
                 time.sleep(0.01)
