@@ -17,6 +17,7 @@ from steelyard.weighing.reading import Updates, block_width, blocks, size_of
 
 PARTS = 16  # of the coordinates, at most: so many cores can work at the same time
 SUM_BYTES = 1 << 28  # of the sums of all parts together, at most
+LARGE = 1 << 22  # values from which it pays to compute norms on several cores
 PANEL_ROWS = 64  # rows of the Gram matrix per product; only the lower triangle is computed
 
 
@@ -84,7 +85,8 @@ def norms_of(updates: Updates) -> Tensor:
             total += torch.linalg.vector_norm(block, dim=1).square()
         return total
 
-    return _total(in_parts(squares, parts_of(updates))).sqrt_()
+    workers = 1 if len(updates) * size_of(updates) < LARGE else None
+    return _total(in_parts(squares, parts_of(updates), workers)).sqrt_()
 
 
 def parts_of(updates: Updates) -> list[slice]:
