@@ -103,8 +103,12 @@ def bits(folder: Path) -> dict[str, Any]:
 
 
 def stray_files(folder: Path) -> list[str]:
-    """Files of a finished run that nothing refers to."""
-    kept = {"lock", "spec.toml", "environment.json", DATABASE, MODEL, PRIVATE}
+    """Files of a finished run that nothing refers to.
+
+    SQLite's journal stays if a process is killed in the last transaction, which notes that the run has
+    ended; the next process that writes removes it.
+    """
+    kept = {"lock", "spec.toml", "environment.json", DATABASE, f"{DATABASE}-journal", MODEL, PRIVATE}
     kept |= {path.name for path in states_in(folder).values()}
     stray = [path.name for path in folder.iterdir() if path.name not in kept]
     stray += ["a third state"] if len(states_in(folder)) > 2 else []

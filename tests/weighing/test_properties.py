@@ -127,7 +127,8 @@ def test_weights_follow_the_clients_when_their_order_changes(
     order = torch.randperm(len(updates), generator=torch.Generator().manual_seed(seed))
     straight = weigh(name, updates, counts).weights
     shuffled = weigh(name, updates[order], counts[order]).weights
-    torch.testing.assert_close(shuffled, straight[order], rtol=1e-6, atol=1e-9)
+    # Rules stop when a step changes weights by 1e-9: what is left to their fixed point is several steps.
+    torch.testing.assert_close(shuffled, straight[order], rtol=1e-6, atol=1e-8)
 
 
 @every_rule
