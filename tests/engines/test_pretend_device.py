@@ -11,6 +11,7 @@ from runs_on_pretend_device import CASES, IMAGES, cnn
 
 from steelyard.layout import layout_of
 
+pytestmark = pytest.mark.xdist_group("pretend device")  # one process runs all cases
 PROGRAM = Path(__file__).with_name("runs_on_pretend_device.py")
 CLOSE = {"vectorized", "task: pixels"}
 """Cases in which sums are taken in another order."""
