@@ -105,8 +105,8 @@ def bits(folder: Path) -> dict[str, Any]:
 def stray_files(folder: Path) -> list[str]:
     """Files of a finished run that nothing refers to.
 
-    SQLite's journal stays if a process is killed in the last transaction, which notes that the run has
-    ended; the next process that writes removes it.
+    SQLite's journal stays if a process is killed when it closes the record, after all is committed; it
+    goes when the next writer closes it.
     """
     kept = {"lock", "spec.toml", "environment.json", DATABASE, f"{DATABASE}-journal", MODEL, PRIVATE}
     kept |= {path.name for path in states_in(folder).values()}
